@@ -1,0 +1,74 @@
+//! Asking inside a body: raise on the first pass, return the answer later.
+
+use serde_json::Value;
+
+use super::Context;
+use crate::canonical::content_hash;
+use crate::node::{NodeError, NodeResult};
+use crate::occurrence::{PointKind, QuestionRecord, QuestionState};
+use crate::question::{Answered, Ask, FromAnswer};
+
+impl Context {
+    /// Asks people. Parks the task the first time; returns the answer once
+    /// the request is decided. The k-th call of a body gets the k-th answer;
+    /// a question whose content changed since it was answered is asked again
+    /// as a new one (R4).
+    ///
+    /// Use `?` on the result: that is how control leaves the body.
+    ///
+    /// # Errors
+    /// [`NodeError::Interrupted`] while nobody has answered; a failure if the
+    /// question itself is faulty (no options, a form that is not flat).
+    #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
+    pub async fn ask<A: FromAnswer>(&self, ask: Ask<A>) -> NodeResult<A> {
+        let request = ask.build().map_err(NodeError::Failed)?;
+        let answered = self.question(PointKind::Ask, request.to_payload())?;
+        Ok(A::from_answer(&answered)?)
+    }
+
+    /// Raises a raw interrupt with a payload of the flow's own, for clients
+    /// that bring their own shapes. No policy: answering needs a token.
+    /// Returns the answer's data (`null` for a bare one). If the payload
+    /// differs at a later run, the recorded answer is still taken (R4).
+    ///
+    /// # Errors
+    /// [`NodeError::Interrupted`] while nobody has answered.
+    #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
+    pub async fn interrupt(&self, payload: impl Into<Value>) -> NodeResult<Value> {
+        let answered = self.question(PointKind::Interrupt, payload.into())?;
+        Ok(answered.value.unwrap_or(Value::Null))
+    }
+
+    fn question(&self, kind: PointKind, payload: Value) -> NodeResult<Answered> {
+        let ordinal = self.next_ordinal();
+        let hash = content_hash(&payload);
+        let mut occurrences = self.occurrences();
+        let occurrence = occurrences.entry(&self.address);
+        if let Some(record) = occurrence.at_ordinal(ordinal) {
+            let same = record.content_hash == hash || kind == PointKind::Interrupt;
+            match &mut record.state {
+                QuestionState::Answered { answered, .. } if same => return Ok(answered.clone()),
+                QuestionState::Answered { stale, .. } => *stale = true,
+                QuestionState::Open if same => {
+                    self.mark_waiting();
+                    return Err(NodeError::Interrupted);
+                }
+                state @ (QuestionState::Open | QuestionState::Superseded) => *state = QuestionState::Superseded,
+            }
+        }
+        let number = occurrence.next_number();
+        occurrence.questions.push(QuestionRecord {
+            ordinal,
+            number,
+            id: self.address.interrupt_id(&self.shared.salt, &self.shared.planned_by, number),
+            kind,
+            payload,
+            content_hash: hash,
+            asked_at: self.shared.now,
+            state: QuestionState::Open,
+            fresh: false,
+        });
+        self.mark_waiting();
+        Err(NodeError::Interrupted)
+    }
+}

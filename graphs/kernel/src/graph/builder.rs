@@ -1,0 +1,156 @@
+//! Building a graph by names, for graphs that come from data.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{BranchFn, InputFn};
+use crate::fault::Fault;
+use crate::node::SharedBody;
+use crate::resources::Resources;
+use crate::state::{KeySpec, Reducer, StateCodec, StateView, UntypedCodec};
+
+/// Where a run stops by static configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Breakpoints {
+    /// Nowhere.
+    #[default]
+    None,
+    /// At these nodes.
+    Nodes(BTreeSet<String>),
+    /// At every node (`*`).
+    All,
+}
+
+impl Breakpoints {
+    /// Whether there is one at `node`.
+    #[must_use]
+    pub fn has(&self, node: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Nodes(nodes) => nodes.contains(node),
+            Self::All => true,
+        }
+    }
+
+    pub(super) fn add(&mut self, node: &str) {
+        match self {
+            Self::None => *self = Self::Nodes([node.to_owned()].into()),
+            Self::Nodes(nodes) => {
+                nodes.insert(node.to_owned());
+            }
+            Self::All => {}
+        }
+    }
+}
+
+/// A graph under construction, everything by name. Faults wait for
+/// [`compile`](Self::compile), which reports all of them.
+pub struct GraphBuilder {
+    pub(super) name: String,
+    pub(super) version: u32,
+    pub(super) keys: Vec<KeySpec>,
+    pub(super) nodes: Vec<(String, SharedBody)>,
+    pub(super) edges: Vec<(String, String)>,
+    pub(super) joins: Vec<(BTreeSet<String>, String)>,
+    pub(super) branches: Vec<(String, BranchFn)>,
+    pub(super) break_before: Breakpoints,
+    pub(super) break_after: Breakpoints,
+    pub(super) input: Option<InputFn>,
+    pub(super) codec: Arc<dyn StateCodec>,
+    pub(super) resources: Resources,
+}
+
+impl GraphBuilder {
+    /// An empty graph.
+    #[must_use]
+    pub fn new(name: impl Into<String>, version: u32) -> Self {
+        Self {
+            name: name.into(),
+            version,
+            keys: Vec::new(),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            joins: Vec::new(),
+            branches: Vec::new(),
+            break_before: Breakpoints::None,
+            break_after: Breakpoints::None,
+            input: None,
+            codec: Arc::new(UntypedCodec),
+            resources: Resources::default(),
+        }
+    }
+
+    /// Declares a key.
+    pub fn key(&mut self, name: impl Into<String>, reducer: Reducer) -> &mut Self {
+        self.keys.push(KeySpec { name: name.into(), reducer, required: false, type_name: "json".into() });
+        self
+    }
+
+    /// Adds a node.
+    pub fn node(&mut self, name: impl Into<String>, body: SharedBody) -> &mut Self {
+        self.nodes.push((name.into(), body));
+        self
+    }
+
+    /// `to` starts whenever `from` has finished. [`START`](super::START) and
+    /// [`END_NAME`](super::END_NAME) are the borders.
+    pub fn edge(&mut self, from: impl Into<String>, to: impl Into<String>) -> &mut Self {
+        self.edges.push((from.into(), to.into()));
+        self
+    }
+
+    /// `to` starts once all of `from` have finished, in whichever supersteps.
+    pub fn join<N: Into<String>>(&mut self, from: impl IntoIterator<Item = N>, to: impl Into<String>) -> &mut Self {
+        self.joins.push((from.into_iter().map(Into::into).collect(), to.into()));
+        self
+    }
+
+    /// Asks `branch` where to go when `from` has finished. It sees the state
+    /// at the start of the superstep plus `from`'s own writes.
+    pub fn branch<F>(&mut self, from: impl Into<String>, branch: F) -> &mut Self
+    where
+        F: Fn(&StateView) -> Result<Vec<String>, String> + Send + Sync + 'static,
+    {
+        self.branches.push((from.into(), Arc::new(branch)));
+        self
+    }
+
+    /// Stops before `node` (`*` for every node).
+    pub fn break_before(&mut self, node: &str) -> &mut Self {
+        if node == "*" {
+            self.break_before = Breakpoints::All;
+        } else {
+            self.break_before.add(node);
+        }
+        self
+    }
+
+    /// Stops after `node` (`*` for every node).
+    pub fn break_after(&mut self, node: &str) -> &mut Self {
+        if node == "*" {
+            self.break_after = Breakpoints::All;
+        } else {
+            self.break_after.add(node);
+        }
+        self
+    }
+
+    /// Gives the bodies something from outside; see
+    /// [`Context::resource`](crate::context::Context::resource).
+    pub fn provide<T: Send + Sync + 'static>(&mut self, thing: T) -> &mut Self {
+        self.resources.insert(thing);
+        self
+    }
+
+    /// Checks and converts the caller's input. Without it, the input is an
+    /// object of keys.
+    pub fn input<F>(&mut self, input: F) -> &mut Self
+    where
+        F: Fn(&Value) -> Result<Map<String, Value>, Vec<Fault>> + Send + Sync + 'static,
+    {
+        self.input = Some(Arc::new(input));
+        self
+    }
+}

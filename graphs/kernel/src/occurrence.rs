@@ -1,0 +1,186 @@
+//! The record of one occurrence: what it asked, was told, and did (K6).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::address::Address;
+use crate::ids::InterruptId;
+use crate::question::Answered;
+use crate::time::Timestamp;
+
+/// What kind of point a question is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PointKind {
+    /// A question people decide on, with a policy ([`Request`](crate::question::Request)).
+    Ask,
+    /// A raw `cx.interrupt(payload)`.
+    Interrupt,
+    /// A component's `cx.suspend(info, state)`.
+    Suspend,
+    /// A static breakpoint, raised by the engine at a superstep border.
+    Break,
+    /// A pause: asked for from outside, or the recursion limit.
+    Pause,
+}
+
+impl PointKind {
+    /// The name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Interrupt => "interrupt",
+            Self::Suspend => "suspend",
+            Self::Break => "break",
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// What has become of a question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum QuestionState {
+    /// Waiting for an answer.
+    Open,
+    /// Answered; the body gets the answer at every run.
+    Answered {
+        /// The answer.
+        answered: Answered,
+        /// The body asked something else under this ordinal afterwards; the
+        /// answer stays on record but is not used (R4).
+        #[serde(default)]
+        stale: bool,
+    },
+    /// Asked again with another payload before anyone answered (R4).
+    Superseded,
+}
+
+/// One question of an occurrence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QuestionRecord {
+    /// Which question of the body this is: the k-th call gets the k-th answer.
+    pub ordinal: u32,
+    /// The number in the id: rises when a question is asked anew (K6).
+    pub number: u32,
+    /// The point's id.
+    pub id: InterruptId,
+    /// What kind of point.
+    pub kind: PointKind,
+    /// For people: what is asked.
+    pub payload: Value,
+    /// [`content_hash`](crate::canonical::content_hash) of the payload.
+    pub content_hash: String,
+    /// When it was first asked.
+    pub asked_at: Timestamp,
+    /// What has become of it.
+    pub state: QuestionState,
+    /// Answered in this activation and not yet run with: makes the occurrence
+    /// a target (K7). Never stored: an answer that was not consumed comes in
+    /// again.
+    #[serde(skip)]
+    pub fresh: bool,
+}
+
+impl QuestionRecord {
+    /// Whether it waits for an answer.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state == QuestionState::Open
+    }
+}
+
+/// All that is known of one occurrence.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Occurrence {
+    /// Its questions, in the order they were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionRecord>,
+    /// What `cx.suspend` kept for the component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_state: Option<Value>,
+    /// Results of named steps. Stored on their own (R10), so not here.
+    #[serde(skip)]
+    pub steps: BTreeMap<String, Value>,
+}
+
+impl Occurrence {
+    /// The valid question at an ordinal: the newest that is not replaced.
+    pub(crate) fn at_ordinal(&mut self, ordinal: u32) -> Option<&mut QuestionRecord> {
+        self.questions.iter_mut().rev().find(|question| {
+            question.ordinal == ordinal
+                && !matches!(question.state, QuestionState::Superseded | QuestionState::Answered { stale: true, .. })
+        })
+    }
+
+    /// The next free question number.
+    pub(crate) fn next_number(&self) -> u32 {
+        u32::try_from(self.questions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Parked: something is open and nothing was answered just now, so it
+    /// must not run (K7).
+    pub(crate) fn is_parked(&self) -> bool {
+        self.questions.iter().any(QuestionRecord::is_open) && !self.questions.iter().any(|q| q.fresh)
+    }
+}
+
+/// The occurrences of one task: the node itself and the parts it entered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Occurrences(BTreeMap<Address, Occurrence>);
+
+impl Occurrences {
+    /// The record at an address, if anything was recorded.
+    #[must_use]
+    pub fn get(&self, address: &Address) -> Option<&Occurrence> {
+        self.0.get(address)
+    }
+
+    /// The record at an address, made on first use.
+    pub fn entry(&mut self, address: &Address) -> &mut Occurrence {
+        self.0.entry(address.clone()).or_default()
+    }
+
+    /// All records with their addresses, in address order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Address, &Occurrence)> {
+        self.0.iter()
+    }
+
+    /// All questions of the task.
+    pub fn questions(&self) -> impl Iterator<Item = (&Address, &QuestionRecord)> {
+        self.0.iter().flat_map(|(address, occurrence)| occurrence.questions.iter().map(move |q| (address, q)))
+    }
+
+    /// All questions of the task, to change.
+    pub fn questions_mut(&mut self) -> impl Iterator<Item = &mut QuestionRecord> {
+        self.0.values_mut().flat_map(|occurrence| occurrence.questions.iter_mut())
+    }
+
+    /// Whether something waits for an answer.
+    #[must_use]
+    pub fn has_open(&self) -> bool {
+        self.questions().any(|(_, question)| question.is_open())
+    }
+
+    /// Whether something was answered in this activation.
+    #[must_use]
+    pub fn has_fresh(&self) -> bool {
+        self.questions().any(|(_, question)| question.fresh)
+    }
+}
+
+impl Serialize for Occurrences {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kept = self.0.iter().filter(|(_, o)| !o.questions.is_empty() || o.private_state.is_some());
+        serializer.collect_seq(kept)
+    }
+}
+
+impl<'de> Deserialize<'de> for Occurrences {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<(Address, Occurrence)>::deserialize(deserializer).map(|pairs| Self(pairs.into_iter().collect()))
+    }
+}

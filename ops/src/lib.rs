@@ -1,0 +1,1 @@
+//! Countersign: a durable job worker with queue-driven approvals.

@@ -1,0 +1,1 @@
+//! End-to-end, contract and crash tests; see `it/`.

@@ -1,0 +1,3 @@
+//! Stores, queue, executor and resume routing.
+
+pub mod queue;

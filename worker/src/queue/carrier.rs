@@ -1,0 +1,252 @@
+//! The workers that fetch messages and hand them over.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apalis::prelude::{BackendExt, Codec, TaskId, WorkerBuilder};
+use apalis_sqlite::{Config, SqliteStorage};
+use futures_util::FutureExt;
+use sqlx::SqlitePool;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{JobKind, Message, QueueError, Wake, sqlite};
+
+/// Who gets the messages.
+pub trait Receiver: Send + Sync + 'static {
+    /// Takes over one message. It must return at once: the messages behind it
+    /// and the worker's heartbeat wait for it. What has to be done goes to the
+    /// executor, which deletes the message's row when it is dealt with.
+    ///
+    /// The same message may come again under the same id, and may come when
+    /// its row is gone. A panic is logged; the message then comes again when
+    /// the worker or the process starts the next time.
+    fn receive(&self, message: Message);
+}
+
+/// Rows per fetch. Every fetch that finds something is one durable
+/// transaction on the connection shared with the store, so a large batch saves
+/// syncs, and its size bounds how long the connection is taken: a hundred rows
+/// are about two milliseconds. A batch above 1 is safe here only because the
+/// handler never waits: apalis sends its heartbeat and fetches again when the
+/// batch is used up, and a batch that waits for room has it declared dead.
+const BATCH: usize = 100;
+
+/// The wait before a worker that ended is started again: doubled from the
+/// first to the last with each failure, and back to the first once a worker
+/// has run as long as the last.
+const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// Fetches messages and hands them to a [`Receiver`].
+#[derive(Debug, Clone)]
+pub struct Carrier {
+    pool: SqlitePool,
+    worker_name_prefix: String,
+    poll_interval: Duration,
+}
+
+impl Carrier {
+    /// A good interval for [`Carrier::new`].
+    pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+    /// A carrier on the database of `pool`, whose tables are
+    /// [migrated](super::migrate).
+    ///
+    /// The pool may have a single connection that is shared with the store's
+    /// writer: the carrier takes it for one short transaction at a time. The
+    /// prefix starts the name of each worker, which the operator sees; it need
+    /// not be unique. `poll_interval` is how often a queue is fetched without
+    /// a wake-up: messages with a delay and wake-ups lost with a process
+    /// depend on it.
+    #[must_use]
+    pub fn new(pool: SqlitePool, worker_name_prefix: impl Into<String>, poll_interval: Duration) -> Self {
+        Self { pool, worker_name_prefix: worker_name_prefix.into(), poll_interval }
+    }
+
+    /// Carries messages until `shutdown`: one worker for each [`JobKind`], and
+    /// a new one, under a new name, when one has ended.
+    ///
+    /// After `shutdown` nothing more is received, and the rows that were
+    /// fetched and not deleted are given back, so that the next process gets
+    /// them at once. The receiver may still be at work on them; deleting their
+    /// rows stays right.
+    ///
+    /// Dropping the future stops the workers too, but gives nothing back;
+    /// [`give_back_all`](super::give_back_all) has to make up for it.
+    ///
+    /// # Errors
+    /// Rows could not be given back after `shutdown`. Errors before that are
+    /// logged, and the worker concerned is started again.
+    pub async fn run(
+        &self,
+        receiver: Arc<dyn Receiver>,
+        wake: Wake,
+        shutdown: CancellationToken,
+    ) -> Result<(), QueueError> {
+        // One task for each kind: whatever wakes a worker's task makes it
+        // fetch, so in a common task each would fetch for the wake-ups of all.
+        let mut lines = JoinSet::new();
+        for kind in JobKind::ALL {
+            let line = Line {
+                carrier: self.clone(),
+                kind,
+                receiver: Arc::clone(&receiver),
+                wake: wake.clone(),
+                ended: Vec::new(),
+            };
+            lines.spawn(line.run(shutdown.clone()));
+        }
+        let mut result = Ok(());
+        while let Some(line) = lines.join_next().await {
+            let line = line.unwrap_or_else(|error| Err(QueueError::Worker(error.to_string())));
+            result = result.and(line);
+        }
+        result
+    }
+}
+
+/// The workers of one kind, one after the other.
+struct Line {
+    carrier: Carrier,
+    kind: JobKind,
+    receiver: Arc<dyn Receiver>,
+    wake: Wake,
+    /// Names of workers that ended and whose rows were not given back yet.
+    ended: Vec<String>,
+}
+
+impl Line {
+    async fn run(mut self, shutdown: CancellationToken) -> Result<(), QueueError> {
+        let kind = self.kind;
+        let mut wait = RESTART_AFTER.0;
+        loop {
+            let started = Instant::now();
+            // The worker is dropped where it stands. Its own way to stop would
+            // do the same to a fetch under way, counts attempts, and fails
+            // when a row that it buffered was deleted.
+            let ended = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                ended = self.work() => ended,
+            };
+            if started.elapsed() >= RESTART_AFTER.1 {
+                wait = RESTART_AFTER.0;
+            }
+            let error = ended.err().map(|error| error.to_string());
+            tracing::warn!(%kind, error, ?wait, "a worker of the queue ended and is started again");
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = RESTART_AFTER.1.min(wait * 2);
+        }
+        self.give_back().await
+    }
+
+    /// Runs one worker until it ends.
+    async fn work(&mut self) -> Result<(), QueueError> {
+        self.give_back().await?;
+        let pool = &self.carrier.pool;
+        for row in sqlite::remove_unreadable(pool, self.kind).await? {
+            tracing::error!(
+                kind = %self.kind, id = row.id, content = row.content,
+                "removed a job row whose id is not a ULID; its message is lost"
+            );
+        }
+        // A name that was seen within the heartbeat's interval is refused, so
+        // each start has its own.
+        let random = sqlite::random_hex(pool).await?;
+        let name = format!("{}-{}-{random}", self.carrier.worker_name_prefix, self.kind);
+        self.ended.push(name.clone());
+        let worker = self.worker(&name);
+        match AssertUnwindSafe(worker).catch_unwind().await {
+            Ok(ended) => ended,
+            Err(_) => Err(QueueError::Worker("it panicked".to_owned())),
+        }
+    }
+
+    /// Gives back what the ended workers hold.
+    async fn give_back(&mut self) -> Result<(), QueueError> {
+        while let Some(name) = self.ended.last() {
+            let rows = sqlite::give_back(&self.carrier.pool, name).await?;
+            if rows > 0 {
+                tracing::debug!(worker = name, rows, "gave back fetched messages");
+            }
+            self.ended.pop();
+        }
+        Ok(())
+    }
+
+    /// The worker of apalis. This is the only place where one is built: its
+    /// types are deep and slow to compile.
+    fn worker(&self, name: &str) -> impl Future<Output = Result<(), QueueError>> + Send + use<> {
+        let config =
+            Config::default().queue(self.kind.name()).batch_size(BATCH).lock_tasks(false).persist_results(false);
+        let backend = SqliteStorage::<Vec<u8>>::new(&self.carrier.pool)
+            .with_config(config)
+            .with_codec(Verbatim)
+            .poll_with_strategy(self.wake.strategy(self.kind, self.carrier.poll_interval));
+        let handler =
+            Handler { kind: self.kind, pool: self.carrier.pool.clone(), receiver: Arc::clone(&self.receiver) };
+        let worker = WorkerBuilder::new(name).backend(backend).build(move |payload: Vec<u8>, id: TaskId| {
+            let handler = handler.clone();
+            async move { handler.handle(&id.to_string(), &payload).await }
+        });
+        let ended = worker.run();
+        async move { Box::pin(ended).await.map_err(|error| QueueError::Worker(error.to_string())) }
+    }
+}
+
+/// What apalis calls for each row.
+#[derive(Clone)]
+struct Handler {
+    kind: JobKind,
+    pool: SqlitePool,
+    receiver: Arc<dyn Receiver>,
+}
+
+impl Handler {
+    /// Never fails, and waits only when a row is no message.
+    async fn handle(&self, id: &str, payload: &[u8]) {
+        match Message::decode(self.kind, id, payload) {
+            Ok(message) => {
+                let received = catch_unwind(AssertUnwindSafe(|| self.receiver.receive(message)));
+                if received.is_err() {
+                    tracing::error!(kind = %self.kind, id, "the receiver of messages panicked");
+                }
+            }
+            Err(error) => {
+                let content = String::from_utf8_lossy(payload);
+                let content: String = content.chars().take(400).collect();
+                tracing::error!(
+                    kind = %self.kind, id, %error, content,
+                    "removed a job row that is not a message"
+                );
+                if let Err(error) = sqlite::remove(&self.pool, id).await {
+                    tracing::error!(id, %error, "a job row that is not a message stays");
+                }
+            }
+        }
+    }
+}
+
+/// Leaves the row's content alone. With a codec of apalis, content that cannot
+/// be decoded would end the worker with the row fetched.
+#[derive(Debug, Clone, Copy)]
+struct Verbatim;
+
+impl Codec<Vec<u8>> for Verbatim {
+    type Error = std::convert::Infallible;
+    type Compact = Vec<u8>;
+
+    fn encode(&self, value: &Vec<u8>) -> Result<Vec<u8>, Self::Error> {
+        Ok(value.clone())
+    }
+
+    fn decode(&self, value: &Vec<u8>) -> Result<Vec<u8>, Self::Error> {
+        Ok(value.clone())
+    }
+}
