@@ -228,8 +228,7 @@ mod tests {
         }
         assert_eq!(links.verify(&good[..good.len() - 4], NOW), Err(LinkFault::Tampered));
 
-        let rotated =
-            Links::new("https://example.com", keys("k2", vec![("k1".into(), secret("k1"))], 0), WEEK);
+        let rotated = Links::new("https://example.com", keys("k2", vec![("k1".into(), secret("k1"))], 0), WEEK);
         assert_eq!(rotated.verify(good, NOW), Ok(claim()));
         let dropped = Links::new("https://example.com", keys("k2", vec![], 0), WEEK);
         assert_eq!(dropped.verify(good, NOW), Err(LinkFault::UnknownKey));

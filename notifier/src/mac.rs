@@ -36,11 +36,7 @@ mod tests {
     #[test]
     fn known_answers() {
         let cases: [(Vec<u8>, &[u8], &str); 3] = [
-            (
-                vec![0x0b; 20],
-                b"Hi There",
-                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
-            ),
+            (vec![0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
             (
                 b"Jefe".to_vec(),
                 b"what do ya want for nothing?",

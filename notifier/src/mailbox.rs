@@ -113,9 +113,7 @@ impl Mailbox {
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, MailboxFault> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, MailboxFault> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => Ok(done?),
         Err(broken_off) => Err(MailboxFault(io::Error::other(broken_off))),
@@ -123,8 +121,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn is_id(id: &str) -> bool {
-    (1..=200).contains(&id.len())
-        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    (1..=200).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 /// Times and ids of the newest mails, newest first; equal times by id, which

@@ -22,9 +22,7 @@ const LONGEST: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
     /// The secret of a key is too short to resist guessing.
-    #[error(
-        "the signing secret `{kid}` has {octets} octets; at least {MIN_SECRET} random ones are needed"
-    )]
+    #[error("the signing secret `{kid}` has {octets} octets; at least {MIN_SECRET} random ones are needed")]
     Short {
         /// Which key.
         kid: String,
@@ -62,11 +60,7 @@ impl LinkKeys {
     /// # Errors
     /// A secret is shorter than [`MIN_SECRET`] octets, or a name is empty, too
     /// long or used twice.
-    pub fn new(
-        current: (String, Vec<u8>),
-        older: Vec<(String, Vec<u8>)>,
-        epoch: u32,
-    ) -> Result<Self, KeyFault> {
+    pub fn new(current: (String, Vec<u8>), older: Vec<(String, Vec<u8>)>, epoch: u32) -> Result<Self, KeyFault> {
         let mut names = Vec::new();
         let mut check = |(kid, secret): (String, Vec<u8>)| {
             if kid.is_empty() || kid.len() > 64 || names.contains(&kid) {
@@ -103,9 +97,7 @@ impl fmt::Debug for LinkKeys {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFault {
     /// It is not something that was signed here, or it was cut short.
-    #[error(
-        "this link is incomplete or damaged: open it again from the message, and copy all of it"
-    )]
+    #[error("this link is incomplete or damaged: open it again from the message, and copy all of it")]
     Malformed,
     /// The signature does not fit the content.
     #[error("this link has been changed and is not valid: use the one in the message as it came")]
@@ -114,9 +106,7 @@ pub enum LinkFault {
     #[error("this link was signed with a key that is no longer in use: sign in to see what waits")]
     UnknownKey,
     /// It dates from before the data were restored.
-    #[error(
-        "this link dates from before a restore of the data and is void: sign in to see what waits"
-    )]
+    #[error("this link dates from before a restore of the data and is void: sign in to see what waits")]
     Replaced,
     /// Its time is over.
     #[error("this link expired on {}: sign in to see whether the request still waits", clock::readable(*.at))]
@@ -179,9 +169,7 @@ impl Signer {
         let octets = URL_SAFE_NO_PAD.decode(token).map_err(|_| LinkFault::Malformed)?;
         let (signed, given) = octets.split_last_chunk::<MAC>().ok_or(LinkFault::Malformed)?;
         let (kid, rest) = match signed {
-            [VERSION, length, rest @ ..] => {
-                rest.split_at_checked(usize::from(*length)).ok_or(LinkFault::Malformed)?
-            }
+            [VERSION, length, rest @ ..] => rest.split_at_checked(usize::from(*length)).ok_or(LinkFault::Malformed)?,
             _ => return Err(LinkFault::Malformed),
         };
         let (epoch, content) = rest.split_first_chunk::<4>().ok_or(LinkFault::Malformed)?;
@@ -210,8 +198,7 @@ mod tests {
 
     fn keys(current: &str, older: &[&str], epoch: u32) -> LinkKeys {
         let key = |kid: &str| (kid.to_owned(), format!("{kid:-<40}").into_bytes());
-        LinkKeys::new(key(current), older.iter().map(|kid| key(kid)).collect(), epoch)
-            .expect("good keys")
+        LinkKeys::new(key(current), older.iter().map(|kid| key(kid)).collect(), epoch).expect("good keys")
     }
 
     #[test]
@@ -228,24 +215,15 @@ mod tests {
     fn an_older_key_still_verifies_and_a_dropped_one_does_not() {
         let token = Signer::new(keys("a", &[], 0)).sign("cursor", b"17");
         assert!(Signer::new(keys("b", &["a"], 0)).verify("cursor", &token).is_ok());
-        assert_eq!(
-            Signer::new(keys("b", &[], 0)).verify("cursor", &token),
-            Err(LinkFault::UnknownKey)
-        );
-        assert_eq!(
-            Signer::new(keys("a", &[], 1)).verify("cursor", &token),
-            Err(LinkFault::Replaced)
-        );
+        assert_eq!(Signer::new(keys("b", &[], 0)).verify("cursor", &token), Err(LinkFault::UnknownKey));
+        assert_eq!(Signer::new(keys("a", &[], 1)).verify("cursor", &token), Err(LinkFault::Replaced));
     }
 
     #[test]
     fn bad_keys_are_refused_and_secrets_do_not_print() {
         let good = || ("a".to_owned(), b"correct horse battery staple 0123".to_vec());
         let short = ("b".to_owned(), vec![1; 31]);
-        assert!(matches!(
-            LinkKeys::new(good(), vec![short], 0),
-            Err(KeyFault::Short { octets: 31, .. })
-        ));
+        assert!(matches!(LinkKeys::new(good(), vec![short], 0), Err(KeyFault::Short { octets: 31, .. })));
         assert!(matches!(LinkKeys::new(good(), vec![good()], 0), Err(KeyFault::Name(_))));
         let nameless = (String::new(), vec![1; 32]);
         assert!(matches!(LinkKeys::new(nameless, vec![], 0), Err(KeyFault::Name(_))));

@@ -1,3 +1,11 @@
-//! Stores, queue, executor and resume routing.
+//! The worker: where truth is kept, and who acts on it.
+//!
+//! - [`store`]: the database; every command is atomic.
+//! - [`queue`]: wake-up messages, carried by apalis.
+//! - [`engine`]: leases, bodies, commits, deliveries, the sweep.
+//! - [`system`]: the one place that reads the clock and makes ids.
 
+pub mod engine;
 pub mod queue;
+pub mod store;
+pub mod system;

@@ -34,6 +34,6 @@ impl Timestamp {
     /// How far `self` lies after `earlier`; zero if it does not.
     #[must_use]
     pub fn since(self, earlier: Self) -> std::time::Duration {
-        std::time::Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+        std::time::Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }

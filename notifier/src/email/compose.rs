@@ -1,13 +1,13 @@
 //! What a mail says, and in which form.
 
 use askama::Template;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use countersign_kernel::ports::{DeliveryError, Notice, Occasion};
 use countersign_kernel::question::Question;
 use countersign_kernel::time::Timestamp;
 use lettre::Message;
-use lettre::message::header::{
-    ContentTransferEncoding, ContentType, HeaderName, HeaderValue,
-};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Body, Mailbox, MultiPart, MultiPartKind, SinglePart};
 use sha2::{Digest, Sha256};
 
@@ -28,6 +28,14 @@ pub(super) struct Sheet<'a> {
 struct Row {
     label: String,
     value: String,
+}
+
+impl Row {
+    /// The value with its later lines set in, so that in plain text none of
+    /// them passes for a line of ours.
+    fn indented(&self) -> String {
+        self.value.lines().collect::<Vec<_>>().join("\n    ")
+    }
 }
 
 #[derive(Template)]
@@ -87,7 +95,7 @@ impl Sheet<'_> {
         Message::builder()
             .from(from)
             .to(to)
-            .subject(self.subject())
+            .raw_header(subject(self.subject()))
             .date(system_time(self.now))
             .message_id(Some(format!("<{id}@{domain}>")))
             .in_reply_to(thread.clone())
@@ -109,12 +117,9 @@ impl Sheet<'_> {
         let notice = self.notice;
         let mut hash = Sha256::new();
         let revision = notice.revision.to_string();
-        for part in [
-            notice.occasion.as_str(),
-            notice.interrupt.as_str(),
-            &revision,
-            notice.recipient.principal.as_str(),
-        ] {
+        for part in
+            [notice.occasion.as_str(), notice.interrupt.as_str(), &revision, notice.recipient.principal.as_str()]
+        {
             hash.update(part);
             hash.update([0]);
         }
@@ -143,8 +148,9 @@ impl Sheet<'_> {
         let details: Vec<_> = request
             .details
             .iter()
-            .map(|detail| Row { label: detail.label.clone(), value: detail.value.clone() })
+            .map(|detail| Row { label: one_line(&detail.label, usize::MAX), value: detail.value.clone() })
             .collect();
+        let title = one_line(&request.title, usize::MAX);
         let choices = choices(&request.question);
         let outcomes = outcomes(notice);
         let deadline = notice.deadline.map(readable);
@@ -155,11 +161,7 @@ impl Sheet<'_> {
         };
         let trail = format!(
             "Flow {}, case {}, at {}, request {}, revision {}.",
-            notice.graph,
-            notice.thread,
-            notice.printed_address,
-            notice.interrupt,
-            notice.revision
+            notice.graph, notice.thread, notice.printed_address, notice.interrupt, notice.revision
         );
         let name = to.name.as_deref().unwrap_or(to.email.as_ref());
         let message = request.message.as_deref().filter(|text| !text.trim().is_empty());
@@ -168,7 +170,7 @@ impl Sheet<'_> {
             ($template:ident) => {
                 $template {
                     heading: self.heading(),
-                    title: &request.title,
+                    title: &title,
                     message,
                     asked_by: &asked_by,
                     details: &details,
@@ -196,7 +198,7 @@ fn choices(question: &Question) -> Vec<String> {
         _ => return Vec::new(),
     }
     .iter()
-    .map(|choice| choice.label.clone())
+    .map(|choice| one_line(&choice.label, usize::MAX))
     .collect()
 }
 
@@ -235,6 +237,27 @@ fn part(kind: ContentType, text: String) -> Result<SinglePart, DeliveryError> {
     let body = Body::new_with_encoding(text, ContentTransferEncoding::QuotedPrintable)
         .map_err(|_| permanent("the mail could not be encoded"))?;
     Ok(SinglePart::builder().header(kind).body(body))
+}
+
+/// The subject, encoded by RFC 2047 where it is not plain ASCII, and also
+/// where it merely looks encoded: a mail program would show `=?utf-8?q?no?=`
+/// as something else than was asked.
+fn subject(text: String) -> HeaderValue {
+    let name = HeaderName::new_from_ascii_str("Subject");
+    if !text.contains("=?") {
+        return HeaderValue::new(name, text);
+    }
+    let mut words: Vec<String> = Vec::new();
+    for c in text.chars() {
+        // 45 octets are 60 characters of base64; a word may have 75 in all.
+        match words.last_mut() {
+            Some(word) if word.len() + c.len_utf8() <= 45 => word.push(c),
+            _ => words.push(c.to_string()),
+        }
+    }
+    let words = words.iter().map(|word| format!("=?utf-8?b?{}?=", STANDARD.encode(word)));
+    let encoded = words.collect::<Vec<_>>().join("\r\n ");
+    HeaderValue::dangerous_new_pre_encoded(name, text, encoded)
 }
 
 fn header(name: &'static str, value: &str) -> HeaderValue {

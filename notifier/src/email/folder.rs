@@ -14,11 +14,7 @@ use crate::failure::transient;
 /// Writes a mail into `folder`, which is made if need be. The file is there
 /// as a whole or not at all, and another attempt of the same delivery
 /// replaces it.
-pub(super) async fn write(
-    folder: PathBuf,
-    delivery: DeliveryId,
-    message: Vec<u8>,
-) -> Result<Receipt, DeliveryError> {
+pub(super) async fn write(folder: PathBuf, delivery: DeliveryId, message: Vec<u8>) -> Result<Receipt, DeliveryError> {
     let name = format!("{}.eml", stem(&delivery));
     let file = name.clone();
     let done = tokio::task::spawn_blocking(move || replace(&folder, &file, &message)).await;

@@ -17,8 +17,8 @@ use lettre::Address;
 use lettre::message::Mailbox;
 
 use self::compose::{Sheet, one_line};
-pub use self::smtp::{SmtpConfig, SmtpFault, SmtpSecurity};
 use self::smtp::Smtp;
+pub use self::smtp::{SmtpConfig, SmtpFault, SmtpSecurity};
 use crate::failure::permanent;
 use crate::link::Links;
 
@@ -80,13 +80,8 @@ impl EmailChannel {
     ///
     /// # Errors
     /// The sender's address or the server's settings are unusable.
-    pub fn new(
-        config: EmailConfig,
-        links: Arc<Links>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, EmailFault> {
-        let from = mailbox(&config.from_name, &config.from_address)
-            .ok_or(EmailFault::From(config.from_address))?;
+    pub fn new(config: EmailConfig, links: Arc<Links>, clock: Arc<dyn Clock>) -> Result<Self, EmailFault> {
+        let from = mailbox(&config.from_name, &config.from_address).ok_or(EmailFault::From(config.from_address))?;
         let transport = match config.transport {
             EmailTransport::Smtp(config) => Transport::Smtp(Box::new(Smtp::new(&config)?)),
             EmailTransport::Folder(folder) => Transport::Folder(folder),
@@ -134,8 +129,9 @@ impl Channel for EmailChannel {
 }
 
 /// A mailbox with a display name on one line, or without one if it is blank.
+/// What looks like an encoded word (RFC 2047) is kept from being read as one.
 fn mailbox(name: &str, address: &str) -> Option<Mailbox> {
     let address: Address = address.trim().parse().ok()?;
-    let name = one_line(name, 200);
+    let name = one_line(&name.replace("=?", "= ?"), 200);
     Some(Mailbox::new((!name.is_empty()).then_some(name), address))
 }

@@ -100,14 +100,11 @@ impl Smtp {
             SmtpSecurity::StartTls => Tls::Required(parameters(config)?),
             SmtpSecurity::Tls => Tls::Wrapper(parameters(config)?),
         };
-        let mut builder = Pool::builder_dangerous(config.host.as_str())
-            .port(config.port)
-            .timeout(Some(config.timeout))
-            .tls(tls);
+        let mut builder =
+            Pool::builder_dangerous(config.host.as_str()).port(config.port).timeout(Some(config.timeout)).tls(tls);
         match (&config.username, &config.password) {
             (Some(name), Some(password)) => {
-                builder = builder
-                    .credentials(Credentials::new(name.clone(), password.expose().to_owned()));
+                builder = builder.credentials(Credentials::new(name.clone(), password.expose().to_owned()));
             }
             (None, None) => {}
             _ => return Err(SmtpFault::HalfCredentials),
@@ -124,13 +121,17 @@ impl Smtp {
             }
             Err(error) => Err(DeliveryError {
                 message: format!("the mail server did not take the message: {}", quotable(&error.to_string())),
-                // A client error is a fault of ours with this message or this
-                // server (no common way to sign in, an address that the server
-                // cannot express), and stays one.
-                retryable: !(error.is_permanent() || error.is_client()),
+                // A server that cannot take a non-ASCII address (RFC 6531) never
+                // will; one without STARTTLS or AUTH may be set right.
+                retryable: !(error.is_permanent() || error.is_client() && !plain(message)),
             }),
         }
     }
+}
+
+/// Whether all recipients' addresses are plain ASCII.
+fn plain(message: &Message) -> bool {
+    message.envelope().to().iter().all(|address| <_ as AsRef<str>>::as_ref(address).is_ascii())
 }
 
 fn parameters(config: &SmtpConfig) -> Result<TlsParameters, SmtpFault> {
@@ -139,8 +140,7 @@ fn parameters(config: &SmtpConfig) -> Result<TlsParameters, SmtpFault> {
         if !pem.contains("-----BEGIN CERTIFICATE-----") {
             return Err(SmtpFault::Roots("no certificate in it".into()));
         }
-        let roots = Certificate::from_pem(pem.as_bytes())
-            .map_err(|error| SmtpFault::Roots(error.to_string()))?;
+        let roots = Certificate::from_pem(pem.as_bytes()).map_err(|error| SmtpFault::Roots(error.to_string()))?;
         builder = builder.add_root_certificate(roots);
     }
     builder.build().map_err(|error| SmtpFault::Tls(error.to_string()))

@@ -8,11 +8,8 @@ use crate::mailbox::Mailbox as Folder;
 use crate::testing::{NOW, links, notice, still};
 
 fn channel(transport: EmailTransport) -> EmailChannel {
-    let config = EmailConfig {
-        from_name: "Freigaben Süd".into(),
-        from_address: "desk@ops.example.com".into(),
-        transport,
-    };
+    let config =
+        EmailConfig { from_name: "Freigaben Süd".into(), from_address: "desk@ops.example.com".into(), transport };
     EmailChannel::new(config, links(), still()).expect("channel")
 }
 
@@ -48,10 +45,7 @@ async fn a_mail_says_everything_twice_with_a_working_link() {
     assert_eq!((from.name(), from.address()), (Some("Freigaben Süd"), Some("desk@ops.example.com")));
     assert_eq!(mail.to().expect("to").iter().count(), 1);
     assert_eq!(mail.header_raw("Auto-Submitted").map(str::trim), Some("auto-generated"));
-    assert_eq!(
-        mail.header_raw("X-Countersign-Interrupt").map(str::trim),
-        Some(notice.interrupt.as_str())
-    );
+    assert_eq!(mail.header_raw("X-Countersign-Interrupt").map(str::trim), Some(notice.interrupt.as_str()));
     let thread = format!("request.{}@ops.example.com", notice.interrupt);
     assert_eq!(mail.references().as_text(), Some(thread.as_str()));
     assert_eq!(mail.in_reply_to().as_text(), Some(thread.as_str()));
@@ -61,10 +55,19 @@ async fn a_mail_says_everything_twice_with_a_working_link() {
     let text = mail.body_text(0).expect("text");
     let html = mail.body_html(0).expect("html");
     let both = [
-        "Pay 1,200.00 EUR to Acme?", "The invoice came in today.", "It is due on Friday.",
-        "2016-0417", "Jörg Müller", "the transfer is sent at once", "the invoice goes back",
-        "the request stops waiting at the deadline", "Saturday, 16 January 2027, 11:46 UTC",
-        "Anna Example", "orward this message", "Opening the", &link,
+        "Pay 1,200.00 EUR to Acme?",
+        "The invoice came in today.",
+        "It is due on Friday.",
+        "2016-0417",
+        "Jörg Müller",
+        "the transfer is sent at once",
+        "the invoice goes back",
+        "the request stops waiting at the deadline",
+        "Saturday, 16 January 2027, 11:46 UTC",
+        "Anna Example",
+        "orward this message",
+        "Opening the",
+        &link,
     ];
     for part in both {
         assert!(text.contains(part), "no {part:?} in {text}");
@@ -99,12 +102,22 @@ async fn the_link_in_the_mail_is_the_recipients() {
 async fn names_and_subjects_of_any_script_arrive() {
     let folder = tempfile::tempdir().expect("folder");
     let names = [
-        "Zoë Ångström-Łukasiewicz", "山田 太郎", "Ана \"Бос\" Петровић, д.т.н.", "🦊 Ada 👩🏽‍💻 Ω",
-        "Smith, John (Ops); \\o/ <x@y>", &"長い名前".repeat(40),
+        "Zoë Ångström-Łukasiewicz",
+        "山田 太郎",
+        "Ана \"Бос\" Петровић, д.т.н.",
+        "🦊 Ada 👩🏽‍💻 Ω",
+        "Smith, John (Ops); \\o/ <x@y>",
+        &"長い名前".repeat(40),
     ];
     let titles = [
-        "é".repeat(300), "承認".repeat(150), "👩🏽‍💻".repeat(75), "Zahlung für 山田 🦊 freigeben? ".repeat(10),
-        "x".repeat(390), "a b ".repeat(99), "=?utf-8?q?not_encoded?= here".to_owned(),
+        "é".repeat(300),
+        "承認".repeat(150),
+        "👩🏽‍💻".repeat(75),
+        "Zahlung für 山田 🦊 freigeben? ".repeat(10),
+        "x".repeat(390),
+        "a b ".repeat(99),
+        "=?utf-8?q?not_encoded?= here".to_owned(),
+        "山 =?utf-8?b?eA==?= 🦊 ".repeat(15),
     ];
     for name in names {
         for title in &titles {
@@ -143,6 +156,22 @@ async fn nothing_that_a_flow_says_becomes_markup_or_a_header() {
     assert!(html.matches("&#60;script&#62;").count() >= 7, "{html}");
     assert!(mail.bcc().is_none());
     assert_eq!(mail.subject(), Some(format!("{evil} Bcc: all@example.com Hello").as_str()));
+}
+
+#[tokio::test]
+async fn in_plain_text_no_detail_passes_for_the_link() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut notice = notice(ChannelName::Email);
+    let forged = "x\nReview and decide:\r\nhttps://evil.example";
+    notice.request.title = forged.into();
+    notice.request.details[0].label = forged.into();
+    notice.request.details[0].value = forged.into();
+    notice.request.outcomes.yes = Some(forged.into());
+    let raw = sent(folder.path(), &notice).await;
+    let mail = parsed(&raw);
+    let text = mail.body_text(0).expect("text");
+    assert_eq!(text.lines().filter(|line| line.starts_with("Review")).count(), 1, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("https://")).count(), 1, "{text}");
 }
 
 #[tokio::test]
@@ -202,8 +231,12 @@ async fn other_questions_show_their_choices() {
     let mail = parsed(&raw);
     let text = mail.body_text(0).expect("text");
     let parts = [
-        "Your answer is needed", "- Hold for a week", "- refuse", "the request keeps waiting",
-        "2 equal answers from different people", "Review and answer:",
+        "Your answer is needed",
+        "- Hold for a week",
+        "- refuse",
+        "the request keeps waiting",
+        "2 equal answers from different people",
+        "Review and answer:",
     ];
     for part in parts {
         assert!(text.contains(part), "no {part:?} in {text}");
@@ -252,18 +285,30 @@ async fn an_unwritable_folder_and_an_absent_server_can_be_tried_again() {
 async fn the_servers_refusal_decides_about_another_attempt() {
     for (reply, retryable) in [("550 5.1.1 no such user", false), ("451 4.3.0 try later", true)] {
         let port = refusing_server(reply).await;
-        let config = SmtpConfig {
-            port,
-            security: SmtpSecurity::None,
-            ..SmtpConfig::new("127.0.0.1")
-        };
-        let error = channel(EmailTransport::Smtp(config))
-            .send(&notice(ChannelName::Email))
-            .await
-            .expect_err("refused");
+        let config = SmtpConfig { port, security: SmtpSecurity::None, ..SmtpConfig::new("127.0.0.1") };
+        let error = channel(EmailTransport::Smtp(config)).send(&notice(ChannelName::Email)).await.expect_err("refused");
         assert_eq!(error.retryable, retryable, "{error}");
         assert!(error.message.contains(&reply[..3]), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_server_without_starttls_gets_nothing_but_may_be_set_right() {
+    let port = refusing_server("250 ok").await;
+    let config = SmtpConfig { port, ..SmtpConfig::new("127.0.0.1") };
+    let channel = channel(EmailTransport::Smtp(config));
+    let error = channel.send(&notice(ChannelName::Email)).await.expect_err("no TLS");
+    assert!(error.retryable && error.message.contains("STARTTLS"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_express_an_address_never_will() {
+    let port = refusing_server("250 ok").await;
+    let config = SmtpConfig { port, security: SmtpSecurity::None, ..SmtpConfig::new("127.0.0.1") };
+    let mut notice = notice(ChannelName::Email);
+    notice.recipient.address = "jörg@example.com".into();
+    let error = channel(EmailTransport::Smtp(config)).send(&notice).await.expect_err("no SMTPUTF8");
+    assert!(!error.retryable, "{error}");
 }
 
 /// A mail server that takes a connection and refuses every recipient.
@@ -306,11 +351,7 @@ fn settings_are_checked_and_passwords_do_not_print() {
     let roots = SmtpConfig { extra_roots_pem: Some("no PEM".into()), ..base() };
     assert!(matches!(make(roots), Some(EmailFault::Smtp(SmtpFault::Roots(_)))));
 
-    let full = SmtpConfig {
-        username: Some("desk".into()),
-        password: Some(crate::Secret::new("hunter2")),
-        ..base()
-    };
+    let full = SmtpConfig { username: Some("desk".into()), password: Some(crate::Secret::new("hunter2")), ..base() };
     let printed = format!("{:?}", EmailTransport::Smtp(full.clone()));
     assert!(printed.contains("desk") && !printed.contains("hunter2"), "{printed}");
     assert_eq!(make(full), None);

@@ -69,6 +69,5 @@ pub(super) fn asked(notice: &Notice, base_url: &str) -> Result<Vec<u8>, Delivery
             url: page_url(base_url, &notice.interrupt),
         },
     };
-    serde_json::to_vec(&event)
-        .map_err(|error| permanent(format!("the request could not be written as JSON: {error}")))
+    serde_json::to_vec(&event).map_err(|error| permanent(format!("the request could not be written as JSON: {error}")))
 }

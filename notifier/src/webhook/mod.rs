@@ -21,8 +21,8 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
 
 use self::address::{NotPublic, PublicOnly, is_public};
-pub use self::signature::{Received, SecretFault, SignatureFault, WebhookSecret, sign, verify};
 use self::signature::{ID, SIGNATURE, TIMESTAMP};
+pub use self::signature::{Received, SecretFault, SignatureFault, WebhookSecret, sign, verify};
 use crate::failure::{permanent, quotable, transient};
 
 /// An endpoint as configured.
@@ -41,11 +41,7 @@ impl WebhookEndpoint {
     /// # Errors
     /// No name, no `http(s)` URL, a user name or password in the URL (it is
     /// shown to operators), no secret, or one that is none.
-    pub fn new<S: AsRef<str>>(
-        name: impl Into<String>,
-        url: &str,
-        secrets: &[S],
-    ) -> Result<Self, WebhookFault> {
+    pub fn new<S: AsRef<str>>(name: impl Into<String>, url: &str, secrets: &[S]) -> Result<Self, WebhookFault> {
         let name = name.into().trim().to_owned();
         let fault = |what: &str| WebhookFault::Endpoint { name: name.clone(), what: what.to_owned() };
         if name.is_empty() {
@@ -184,9 +180,7 @@ impl WebhookChannel {
     fn check_literal(&self, url: &Url) -> Result<(), DeliveryError> {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         match host.parse::<IpAddr>() {
-            Ok(address) if !self.allow_private && !is_public(address) => {
-                Err(permanent(NotPublic.to_string()))
-            }
+            Ok(address) if !self.allow_private && !is_public(address) => Err(permanent(NotPublic.to_string())),
             _ => Ok(()),
         }
     }
@@ -245,9 +239,7 @@ fn judge(status: StatusCode) -> Result<Receipt, DeliveryError> {
     match status.as_u16() {
         200..=299 => Ok(Receipt { detail: format!("HTTP {}", status.as_u16()) }),
         408 | 425 | 429 | 500..=599 => Err(transient(answered)),
-        300..=399 => Err(permanent(format!(
-            "{answered}; redirects are not followed, configure the final address"
-        ))),
+        300..=399 => Err(permanent(format!("{answered}; redirects are not followed, configure the final address"))),
         410 => Err(permanent(format!("{answered}: it wants no more requests"))),
         _ => Err(permanent(answered)),
     }

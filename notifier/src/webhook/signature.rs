@@ -41,11 +41,7 @@ impl WebhookSecret {
     pub fn parse(text: &str) -> Result<Self, SecretFault> {
         let encoded = text.trim().strip_prefix("whsec_").ok_or(SecretFault::Form)?;
         let octets = STANDARD.decode(encoded).map_err(|_| SecretFault::Form)?;
-        if (24..=64).contains(&octets.len()) {
-            Ok(Self(octets))
-        } else {
-            Err(SecretFault::Length(octets.len()))
-        }
+        if (24..=64).contains(&octets.len()) { Ok(Self(octets)) } else { Err(SecretFault::Length(octets.len())) }
     }
 
     fn code(&self, id: &str, seconds: &str, body: &[u8]) -> [u8; 32] {
@@ -65,9 +61,7 @@ impl fmt::Debug for WebhookSecret {
 #[must_use]
 pub fn sign(secrets: &[WebhookSecret], id: &str, seconds: i64, body: &[u8]) -> String {
     let seconds = seconds.to_string();
-    let signatures = secrets
-        .iter()
-        .map(|secret| format!("v1,{}", STANDARD.encode(secret.code(id, &seconds, body))));
+    let signatures = secrets.iter().map(|secret| format!("v1,{}", STANDARD.encode(secret.code(id, &seconds, body))));
     signatures.collect::<Vec<_>>().join(" ")
 }
 
@@ -141,11 +135,7 @@ pub fn verify(
         .filter_map(|signature| signature.strip_prefix("v1,"))
         .filter_map(|encoded| STANDARD.decode(encoded).ok())
         .any(|code| codes.iter().any(|expected| same(expected, &code)));
-    if fits {
-        Ok(Received { id: id.to_owned(), signed_at })
-    } else {
-        Err(SignatureFault::NoMatch)
-    }
+    if fits { Ok(Received { id: id.to_owned(), signed_at }) } else { Err(SignatureFault::NoMatch) }
 }
 
 /// The one value of a header. Of two, somebody between might read another.

@@ -50,9 +50,8 @@ async fn serve(mut socket: TcpStream, sender: mpsc::UnboundedSender<Request>) {
         let _ = socket.read(&mut chunk).await;
         return;
     }
-    let answer = format!(
-        "HTTP/1.1 {status} Word\r\nlocation: /200\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
-    );
+    let answer =
+        format!("HTTP/1.1 {status} Word\r\nlocation: /200\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
     let _ = socket.write_all(answer.as_bytes()).await;
 }
 
@@ -146,8 +145,20 @@ async fn the_status_decides_about_another_attempt() {
         assert!(local(at, &status.to_string()).send(&notice(ChannelName::Webhook)).await.is_ok());
     }
     let cases = [
-        (408, true), (425, true), (429, true), (500, true), (502, true), (503, true), (504, true),
-        (400, false), (401, false), (404, false), (410, false), (301, false), (302, false), (307, false),
+        (408, true),
+        (425, true),
+        (429, true),
+        (500, true),
+        (502, true),
+        (503, true),
+        (504, true),
+        (400, false),
+        (401, false),
+        (404, false),
+        (410, false),
+        (301, false),
+        (302, false),
+        (307, false),
     ];
     for (status, retryable) in cases {
         let sent = local(at, &status.to_string()).send(&notice(ChannelName::Webhook)).await;

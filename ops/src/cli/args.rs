@@ -1,0 +1,209 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::exit::HELP;
+
+/// A durable job worker with queue-driven approvals.
+///
+/// Commands talk to the server named by --server, else to the one that runs on
+/// the data folder; if none runs, they start it for as long as they take.
+#[derive(Debug, Parser)]
+#[command(name = "countersign", version, after_help = HELP, max_term_width = 100)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// Print JSON on standard output: one object, or one per line.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The server to talk to.
+    #[arg(long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// The configuration file, instead of ./countersign.toml.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The data folder, instead of the configured one.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run everything in this process: worker, messages, API, pages.
+    Up(Up),
+    /// Start a thread of a graph, or one per row of a file.
+    Run(Run),
+    /// Look at threads.
+    #[command(subcommand)]
+    Threads(Threads),
+    /// Answer a question, or many from a file.
+    Answer(Answer),
+    /// Bring the database up to date, and stop.
+    Migrate,
+    /// Print the commented reference of the configuration.
+    Config(ShowConfig),
+}
+
+/// Options of `up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Start some sample threads.
+    #[arg(long)]
+    pub demo: bool,
+    /// Listen here, instead of the configured address.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["input", "each"]))]
+pub struct Run {
+    /// The graph's name.
+    pub graph: String,
+    /// The input: JSON, a file with JSON, or - for standard input.
+    #[arg(long, value_name = "JSON|FILE|-")]
+    pub input: Option<String>,
+    /// The thread's id, so that starting it twice is starting it once.
+    #[arg(long, value_name = "ID", conflicts_with = "each")]
+    pub thread_id: Option<String>,
+    /// One thread per row of a CSV file or line of a JSONL file (- for standard
+    /// input). Safe to repeat: rows that were started are left alone.
+    #[arg(long, value_name = "FILE")]
+    pub each: Option<PathBuf>,
+    /// The column that identifies a row; without it, all of its content does.
+    #[arg(long, value_name = "COLUMN", requires = "each")]
+    pub key: Option<String>,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct Wait {
+    /// Do not wait for what was started.
+    #[arg(long)]
+    pub detach: bool,
+    /// Wait at most this long for what was started (no limit by default).
+    #[arg(long, value_name = "SECONDS", conflicts_with = "detach")]
+    pub timeout: Option<u64>,
+}
+
+impl Wait {
+    /// The upper bound.
+    #[must_use]
+    pub fn limit(self) -> Option<Duration> {
+        self.timeout.map(Duration::from_secs)
+    }
+}
+
+/// What to see of threads.
+#[derive(Debug, Subcommand)]
+pub enum Threads {
+    /// List threads.
+    List(ListThreads),
+    /// Show one thread: its state and what it waits for.
+    Show {
+        /// The thread's id.
+        thread: String,
+    },
+}
+
+/// Options of `threads list`.
+#[derive(Debug, Args)]
+pub struct ListThreads {
+    /// Only in this status: queued, running, parked, held, succeeded, failed or
+    /// cancelled.
+    #[arg(long)]
+    pub status: Option<String>,
+    /// Only of this graph.
+    #[arg(long)]
+    pub graph: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: u64,
+}
+
+/// Options of `answer`.
+#[derive(Debug, Args)]
+pub struct Answer {
+    /// The question's id.
+    #[arg(required_unless_present = "each", conflicts_with = "each")]
+    pub interrupt: Option<String>,
+    /// The answer: JSON as in {"approved": true}, a file with JSON, or - for
+    /// standard input.
+    #[arg(value_name = "JSON|FILE|-", required_unless_present = "each", conflicts_with = "each")]
+    pub answer: Option<String>,
+    /// Many answers: a JSONL file with lines {"interrupt": ID, "answer": {…}},
+    /// or a CSV file with the columns interrupt and answer (- for standard
+    /// input). Safe to repeat.
+    #[arg(long, value_name = "FILE")]
+    pub each: Option<PathBuf>,
+    /// How long to wait.
+    #[command(flatten)]
+    pub wait: Wait,
+}
+
+/// Options of `config`.
+#[derive(Debug, Args)]
+pub struct ShowConfig {
+    /// Only check the configuration and say what is wrong with it.
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("countersign").chain(words.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        assert!(parse(&["--json", "threads", "list"]).expect("before").global.json);
+        assert!(parse(&["threads", "list", "--json", "--data", "d"]).expect("after").global.json);
+    }
+
+    #[test]
+    fn run_takes_one_input_or_a_file_of_rows() {
+        assert!(parse(&["run", "expense"]).is_err());
+        assert!(parse(&["run", "expense", "--input", "{}", "--each", "x.csv"]).is_err());
+        assert!(parse(&["run", "expense", "--input", "{}", "--key", "k"]).is_err());
+        assert!(parse(&["run", "expense", "--input", "-"]).is_ok());
+        assert!(parse(&["run", "payment", "--each", "x.csv", "--key", "trans_no", "--detach"]).is_ok());
+        assert!(parse(&["run", "payment", "--each", "x.csv", "--detach", "--timeout", "1"]).is_err());
+    }
+
+    #[test]
+    fn answer_takes_one_answer_or_a_file() {
+        assert!(parse(&["answer"]).is_err());
+        assert!(parse(&["answer", "abc"]).is_err());
+        assert!(parse(&["answer", "abc", "{}", "--each", "x"]).is_err());
+        assert!(parse(&["answer", "abc", "{}"]).is_ok());
+        assert!(parse(&["answer", "--each", "x.jsonl"]).is_ok());
+    }
+}

@@ -1,0 +1,267 @@
+//! The HTTP client of the commands.
+//!
+//! Retries what may be repeated: a server that is being restarted is waited
+//! for, with growing pauses.
+
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::time::Duration;
+
+use countersign_notifier::Secret;
+use reqwest::{Method, StatusCode, Url};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+pub use self::types::{
+    Answered, DeliveryCounts, Overview, Page, Problem, ProblemError, Started, ThreadCounts, ThreadSummary,
+};
+
+/// The pauses between attempts, in milliseconds: about 25 seconds in all, so
+/// that a restart in between goes unnoticed.
+const PAUSES_MS: [u64; 10] = [50, 100, 200, 400, 800, 1_500, 3_000, 5_000, 7_000, 7_000];
+
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a request got no usable reply.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ClientError {
+    /// The address of the server or this process' TLS is unusable.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Setup(String),
+    /// No connection, also after several attempts.
+    #[error("no server answers at {server} ({reason}); start one with `countersign up`, or correct --server")]
+    Unreachable {
+        /// Where.
+        server: String,
+        /// The last attempt's reason.
+        reason: String,
+    },
+    /// The connection broke after the request was sent, and the request cannot
+    /// be repeated without doing it twice.
+    #[error("{server} did not answer ({reason}); the request may have been accepted: look before you repeat it")]
+    Lost {
+        /// Where.
+        server: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The server refused, and said why.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// The reply is none that this program understands.
+    #[error("the server answered {status}, and not as expected: {what}")]
+    Unexpected {
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong with the reply.
+        what: String,
+    },
+}
+
+/// Whether a request may be sent again when nobody knows if it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// The second one changes nothing.
+    Safe,
+    /// Only if it certainly did not arrive.
+    Unsent,
+}
+
+/// A successful reply.
+struct Reply {
+    status: StatusCode,
+    body: Value,
+}
+
+/// Talks to one server with one token.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    server: Url,
+    token: Option<Secret>,
+    pauses: &'static [u64],
+}
+
+impl Client {
+    /// A client for the server at `server`, an `http(s)` URL. It connects
+    /// later. Needs a TLS provider in the process.
+    ///
+    /// # Errors
+    /// [`ClientError::Setup`].
+    pub fn new(server: &str, token: Option<Secret>) -> Result<Self, ClientError> {
+        let setup = |error: String| ClientError::Setup(format!("`{server}`: {error}"));
+        let url = Url::parse(server).map_err(|error| setup(error.to_string()))?;
+        let Some(host) = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")) else {
+            return Err(setup("write http:// or https:// and a host".to_owned()));
+        };
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(5))
+            .timeout(REQUEST_TIMEOUT);
+        if matches!(host, "localhost" | "127.0.0.1" | "[::1]") {
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| setup(error.to_string()))?;
+        Ok(Self { http, server: url, token, pauses: &PAUSES_MS })
+    }
+
+    /// Starts a thread; with a `thread_id`, once however often it is called.
+    ///
+    /// # Errors
+    /// As [`ClientError`]; an existing thread is a refusal of type
+    /// `thread-exists`.
+    pub async fn start(&self, graph: &str, input: &Value, thread_id: Option<&str>) -> Result<Value, ClientError> {
+        let mut body = Map::new();
+        body.insert("graph".to_owned(), json!(graph));
+        body.insert("input".to_owned(), input.clone());
+        if let Some(id) = thread_id {
+            body.insert("thread_id".to_owned(), json!(id));
+        }
+        let repeat = if thread_id.is_some() { Repeat::Safe } else { Repeat::Unsent };
+        Ok(self.call(Method::POST, &["threads"], &[], Some(&Value::Object(body)), repeat).await?.body)
+    }
+
+    /// Answers a question. The flag says whether the same answer was on record
+    /// before.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn answer(&self, interrupt: &str, answer: &Value) -> Result<(Value, bool), ClientError> {
+        let body = json!({"answer": answer});
+        let reply =
+            self.call(Method::POST, &["interrupts", interrupt, "answer"], &[], Some(&body), Repeat::Safe).await?;
+        Ok((reply.body, reply.status == StatusCode::OK))
+    }
+
+    /// A thread with its state and open points.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn thread(&self, id: &str) -> Result<Value, ClientError> {
+        Ok(self.call(Method::GET, &["threads", id], &[], None, Repeat::Safe).await?.body)
+    }
+
+    /// One page of threads.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn threads(
+        &self,
+        status: Option<&str>,
+        graph: Option<&str>,
+        limit: u64,
+        cursor: Option<&str>,
+    ) -> Result<Page, ClientError> {
+        let limit = limit.min(500).to_string();
+        let all = [("status", status), ("graph", graph), ("limit", Some(&limit)), ("cursor", cursor)];
+        let query: Vec<(&str, &str)> = all.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
+        decode(self.call(Method::GET, &["threads"], &query, None, Repeat::Safe).await?)
+    }
+
+    /// The counts over everything.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn overview(&self) -> Result<Overview, ClientError> {
+        decode(self.call(Method::GET, &["overview"], &[], None, Repeat::Safe).await?)
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
+        let mut url = self.server.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        repeat: Repeat,
+    ) -> Result<Reply, ClientError> {
+        let url = self.url(path, query);
+        let mut pauses = self.pauses.iter();
+        loop {
+            let mut request = self.http.request(method.clone(), url.clone());
+            if let Some(token) = &self.token {
+                request = request.bearer_auth(token.expose());
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            let sent = request.send().await;
+            let wait = match &sent {
+                Ok(response) => self.wait_for(response, repeat),
+                Err(error) => error.is_connect() || repeat == Repeat::Safe,
+            };
+            if wait && let Some(pause) = pauses.next() {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+                continue;
+            }
+            let response = sent.map_err(|error| self.failed(error, repeat))?;
+            let status = response.status();
+            match response.text().await {
+                Ok(text) => return read_reply(status, &text),
+                Err(error) => match pauses.next().filter(|_| repeat == Repeat::Safe) {
+                    Some(pause) => tokio::time::sleep(Duration::from_millis(*pause)).await,
+                    None => return Err(self.failed(error, repeat)),
+                },
+            }
+        }
+    }
+
+    /// Whether the reply says to come back later.
+    fn wait_for(&self, response: &reqwest::Response, repeat: Repeat) -> bool {
+        match response.status() {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
+            status => status.is_server_error() && repeat == Repeat::Safe,
+        }
+    }
+
+    fn failed(&self, error: reqwest::Error, repeat: Repeat) -> ClientError {
+        let server = self.server.as_str().trim_end_matches('/').to_owned();
+        let unsent = error.is_connect();
+        // The innermost cause says most: "connection refused", say.
+        let error = error.without_url();
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        let reason = if error.is_timeout() { "timeout".to_owned() } else { cause.to_string() };
+        if unsent || repeat == Repeat::Safe {
+            ClientError::Unreachable { server, reason }
+        } else {
+            ClientError::Lost { server, reason }
+        }
+    }
+}
+
+fn read_reply(status: StatusCode, text: &str) -> Result<Reply, ClientError> {
+    let body: Option<Value> = serde_json::from_str(text).ok();
+    if status.is_success() {
+        let unreadable = || ClientError::Unexpected { status: status.as_u16(), what: "the body is no JSON".to_owned() };
+        return Ok(Reply { status, body: body.ok_or_else(unreadable)? });
+    }
+    let problem = body.filter(Value::is_object).and_then(|body| serde_json::from_value::<Problem>(body).ok());
+    match problem {
+        Some(problem) => Err(ClientError::Refused(Box::new(Problem { status: status.as_u16(), ..problem }))),
+        None => Err(ClientError::Unexpected {
+            status: status.as_u16(),
+            what: "no problem document; is this a Countersign server?".to_owned(),
+        }),
+    }
+}
+
+fn decode<T: DeserializeOwned>(reply: Reply) -> Result<T, ClientError> {
+    serde_json::from_value(reply.body)
+        .map_err(|error| ClientError::Unexpected { status: reply.status.as_u16(), what: error.to_string() })
+}

@@ -1,0 +1,105 @@
+//! The client against a server that answers as told.
+
+use std::sync::Mutex;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Answers one connection per line of the script: `409 {…}`, or `` to hang up
+/// without an answer. Returns the requests it saw.
+async fn server(script: &'static [&'static str]) -> (Client, JoinHandle<Vec<String>>) {
+    static PROVIDER: Mutex<()> = Mutex::new(());
+    let once = PROVIDER.lock().expect("lock");
+    let _present = rustls::crypto::ring::default_provider().install_default();
+    drop(once);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let address = listener.local_addr().expect("address");
+    let seen = tokio::spawn(async move {
+        let mut seen = Vec::new();
+        for line in script {
+            let (mut stream, _) = listener.accept().await.expect("connection");
+            let mut buffer = vec![0; 8_192];
+            let read = stream.read(&mut buffer).await.expect("request");
+            seen.push(String::from_utf8_lossy(&buffer[..read]).into_owned());
+            if let Some((status, body)) = line.split_once(' ') {
+                let length = body.len();
+                let reply =
+                    format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+                stream.write_all(reply.as_bytes()).await.expect("reply");
+            }
+        }
+        seen
+    });
+    let token = Some(Secret::new("t0ken"));
+    let client = Client { pauses: &[1, 1, 1], ..Client::new(&format!("http://{address}/"), token).expect("client") };
+    (client, seen)
+}
+
+#[tokio::test]
+async fn a_request_carries_the_token_and_escaped_names() {
+    let (client, seen) = server(&["200 {\"thread_id\":\"x\"}"]).await;
+    client.thread("a/b c").await.expect("thread");
+    let request = &seen.await.expect("server")[0];
+    assert!(request.starts_with("GET /api/v1/threads/a%2Fb%20c HTTP/1.1"), "{request}");
+    assert!(request.to_lowercase().contains("authorization: bearer t0ken"), "{request}");
+}
+
+#[tokio::test]
+async fn what_may_be_repeated_is_repeated() {
+    let (client, seen) = server(&["", "503 busy", "500 {}", "202 {\"thread_id\":\"t-1\"}"]).await;
+    assert_eq!(client.start("g", &json!({}), Some("t-1")).await.expect("started"), json!({"thread_id": "t-1"}));
+    assert_eq!(seen.await.expect("server").len(), 4);
+}
+
+#[tokio::test]
+async fn what_may_have_arrived_is_not_repeated_without_an_id() {
+    let (client, seen) = server(&[""]).await;
+    let error = client.start("g", &json!({}), None).await.expect_err("lost");
+    assert!(matches!(error, ClientError::Lost { .. }), "{error}");
+    assert_eq!(seen.await.expect("server").len(), 1);
+}
+
+#[tokio::test]
+async fn the_same_answer_again_is_told_apart() {
+    let body = "{\"status\":\"decided\",\"have\":1,\"need\":1}";
+    let script: &[&str] = Box::leak(Box::new([
+        &*Box::leak(format!("202 {body}").into_boxed_str()),
+        &*Box::leak(format!("200 {body}").into_boxed_str()),
+    ]));
+    let (client, _) = server(script).await;
+    assert!(!client.answer("i", &json!({"approved": true})).await.expect("first").1);
+    assert!(client.answer("i", &json!({"approved": true})).await.expect("again").1);
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_is_wrong_and_where() {
+    let (client, _) = server(&[concat!(
+        "422 {\"type\":\"https://example.org/problems/invalid-input\",\"title\":\"Invalid input\",\"status\":422,",
+        "\"errors\":[{\"pointer\":\"/amount\",\"message\":\"not a number\"}],\"extra\":1}"
+    )])
+    .await;
+    let error = client.start("g", &json!({}), None).await.expect_err("refused");
+    let ClientError::Refused(problem) = error else { panic!("{error}") };
+    assert!(problem.is("invalid-input") && !problem.is("input"));
+    assert_eq!(problem.reason(), "/amount: not a number");
+    assert_eq!(problem.to_string(), "Invalid input (422): /amount: not a number");
+    assert_eq!(problem.more["extra"], 1);
+}
+
+#[tokio::test]
+async fn somebody_elses_server_is_recognised() {
+    let (client, _) = server(&["404 <html>"]).await;
+    let error = client.thread("t").await.expect_err("unexpected");
+    assert!(matches!(error, ClientError::Unexpected { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_after_some_attempts() {
+    let (client, seen) = server(&[]).await;
+    seen.await.expect("closed");
+    let error = client.overview().await.expect_err("nobody");
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+}

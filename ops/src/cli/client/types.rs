@@ -1,0 +1,170 @@
+//! What the API answers, as far as the commands look at it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A refusal (RFC 9457).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Problem {
+    /// The kind, a URI whose last part is its name.
+    pub r#type: String,
+    /// The kind, for people.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong this time.
+    pub detail: String,
+    /// What is wrong with an input or an answer, and where.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ProblemError>,
+    /// What else the kind carries.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// One fault in an input or an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProblemError {
+    /// Where, as a JSON pointer.
+    pub pointer: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Problem {
+    /// Whether it is of the kind `name`: `thread-exists`, say.
+    #[must_use]
+    pub fn is(&self, name: &str) -> bool {
+        self.r#type.rsplit(['/', ':', '#']).next() == Some(name)
+    }
+
+    /// The faults alone if there are any, else the detail.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        if self.errors.is_empty() {
+            return if self.detail.is_empty() { self.title.clone() } else { self.detail.clone() };
+        }
+        let faults = self.errors.iter().map(|error| match error.pointer.as_str() {
+            "" => error.message.clone(),
+            pointer => format!("{pointer}: {}", error.message),
+        });
+        faults.collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = if self.title.is_empty() { "refused" } else { &self.title };
+        write!(f, "{title} ({})", self.status)?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        if !self.errors.is_empty() {
+            write!(f, ": {}", self.reason())?;
+        }
+        Ok(())
+    }
+}
+
+/// A page of a list; the items as the server wrote them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Page {
+    /// The items.
+    pub items: Vec<Value>,
+    /// Where the next page begins.
+    #[serde(default)]
+    pub next_cursor: Option<String>,
+}
+
+/// A started thread.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Started {
+    /// The thread.
+    pub thread_id: String,
+}
+
+/// What an answer led to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Answered {
+    /// `decided` or `waiting`.
+    pub status: String,
+    /// Equal votes so far.
+    #[serde(default)]
+    pub have: u32,
+    /// Votes needed.
+    #[serde(default)]
+    pub need: u32,
+    /// The thread that asked.
+    #[serde(default)]
+    pub thread_id: Option<String>,
+}
+
+/// What lists show of a thread.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ThreadSummary {
+    /// The thread.
+    pub thread_id: String,
+    /// Its graph.
+    pub graph: String,
+    /// queued, running, parked, held, succeeded, failed or cancelled.
+    pub status: String,
+    /// How many points are open.
+    #[serde(default)]
+    pub open: u64,
+    /// Why it is held.
+    #[serde(default)]
+    pub held_reason: Option<String>,
+    /// When it last changed, as the server writes instants.
+    #[serde(default)]
+    pub updated_at: Value,
+}
+
+/// Counts over everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Overview {
+    /// Threads by status.
+    pub threads: ThreadCounts,
+    /// Messages.
+    pub deliveries: DeliveryCounts,
+    /// Open requests.
+    pub requests_open: u64,
+    /// Jobs that gave up.
+    pub dead_letters: u64,
+}
+
+/// Threads by status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadCounts {
+    /// Waiting for a worker.
+    pub queued: u64,
+    /// At work.
+    pub running: u64,
+    /// Waiting for answers.
+    pub parked: u64,
+    /// Kept from running, for a reason they name.
+    pub held: u64,
+    /// Done.
+    pub succeeded: u64,
+    /// Ended by an error.
+    pub failed: u64,
+    /// Called off.
+    pub cancelled: u64,
+}
+
+/// Messages by what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeliveryCounts {
+    /// To be sent.
+    pub pending: u64,
+    /// Handed over.
+    pub sent: u64,
+    /// Given up.
+    pub failed: u64,
+}

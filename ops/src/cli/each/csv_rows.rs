@@ -1,0 +1,89 @@
+//! Rows of a CSV file (RFC 4180), as spreadsheets write them.
+
+use csv::{ByteRecord, ReaderBuilder};
+use serde_json::{Map, Value};
+
+use super::Row;
+
+/// A CSV file with its header understood.
+#[derive(Debug)]
+pub(in crate::cli) struct CsvRows {
+    bytes: Vec<u8>,
+    delimiter: u8,
+    header: Vec<String>,
+}
+
+impl CsvRows {
+    /// The rows of `bytes`. Without a `delimiter`, the one that the header has
+    /// most of: comma, semicolon or tabulator.
+    pub(super) fn new(bytes: Vec<u8>, delimiter: Option<u8>) -> Result<Self, String> {
+        let delimiter = delimiter.unwrap_or_else(|| guess(&bytes));
+        let mut rows = Self { bytes, delimiter, header: Vec::new() };
+        let record = rows.records().next().transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+        for (i, field) in record.iter().enumerate() {
+            let name =
+                std::str::from_utf8(field).map_err(|_| "the header is not UTF-8; save the file as UTF-8")?.trim();
+            if name.is_empty() {
+                return Err(format!("column {} has no name in the header", i + 1));
+            }
+            if let Some(first) = rows.header.iter().position(|other| other == name) {
+                return Err(format!("columns {} and {} are both named `{name}`", first + 1, i + 1));
+            }
+            rows.header.push(name.to_owned());
+        }
+        Ok(rows)
+    }
+
+    /// The names of the columns.
+    pub(super) fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    fn records(&self) -> csv::ByteRecordsIntoIter<&[u8]> {
+        let mut builder = ReaderBuilder::new();
+        builder.has_headers(false).flexible(true).delimiter(self.delimiter);
+        builder.from_reader(self.bytes.as_slice()).into_byte_records()
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row> + Send + '_ {
+        self.records().skip(1).zip(1..).map(|(record, number)| {
+            let line = record.as_ref().ok().and_then(ByteRecord::position).map_or(0, csv::Position::line);
+            let content = record.map_err(|error| error.to_string()).and_then(|record| self.object(&record));
+            Row { number, line, content }
+        })
+    }
+
+    fn object(&self, record: &ByteRecord) -> Result<Map<String, Value>, String> {
+        if record.len() != self.header.len() {
+            return Err(format!("it has {} columns, the header has {}", record.len(), self.header.len()));
+        }
+        let mut object = Map::new();
+        for (name, field) in self.header.iter().zip(record) {
+            let text = std::str::from_utf8(field)
+                .map_err(|_| format!("column `{name}` is not UTF-8; save the file as UTF-8"))?;
+            object.insert(name.clone(), Value::from(text.trim()));
+        }
+        Ok(object)
+    }
+}
+
+/// What separates the columns, by the first line. Commas within quotes do not
+/// count.
+fn guess(bytes: &[u8]) -> u8 {
+    let mut counts = [(b',', 0_u32), (b';', 0), (b'\t', 0)];
+    let mut quoted = false;
+    for byte in bytes.iter().skip_while(|byte| byte.is_ascii_whitespace()) {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\n' if !quoted => break,
+            _ if quoted => {}
+            byte => {
+                for (delimiter, count) in &mut counts {
+                    *count += u32::from(delimiter == byte);
+                }
+            }
+        }
+    }
+    // The first of equals: without any, a comma and one column.
+    counts.iter().rev().max_by_key(|(_, count)| *count).map_or(b',', |(delimiter, _)| *delimiter)
+}

@@ -1,0 +1,15 @@
+//! Log lines, on standard error.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+
+/// Starts logging, once per process.
+pub(super) fn start(log: &Log) {
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::new(&log.filter));
+    // Fails only if somebody started it before.
+    let _present = match log.format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}

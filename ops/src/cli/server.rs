@@ -1,0 +1,58 @@
+//! Which server a command talks to (R31).
+
+use countersign_notifier::Secret;
+
+use super::args::Global;
+use super::client::Client;
+use super::exit::Exit;
+use super::failure::{CliError, chain};
+use crate::app;
+use crate::config::Config;
+
+/// A server to talk to, perhaps one of this process.
+pub(super) struct Session {
+    pub(super) client: Client,
+    own: Option<app::Running>,
+}
+
+impl Session {
+    /// The named server, else the one that runs on the data folder, else one
+    /// of our own on a port that nobody knows.
+    pub(super) async fn open(
+        config: &Config,
+        global: &Global,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CliError> {
+        let set = |name: &str| env(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let token = set("COUNTERSIGN_TOKEN");
+        if let Some(server) = global.server.clone().or_else(|| set("COUNTERSIGN_SERVER")) {
+            return Self::of_other(config, &server, token);
+        }
+        // Starting takes the folder's lock, so this both looks and leaps: no
+        // other process can come in between.
+        let options = app::Options { demo: false, port: app::Port::Ephemeral };
+        match Box::pin(app::start(config, options)).await {
+            Ok(running) => {
+                let client = Client::new(&running.base_url, Some(Secret::new(running.token.clone())))?;
+                Ok(Self { client, own: Some(running) })
+            }
+            Err(app::StartError::AlreadyRunning { address }) => Self::of_other(config, &address, token),
+            Err(error) => Err(CliError::new(Exit::NoServer, chain(&error))),
+        }
+    }
+
+    fn of_other(config: &Config, server: &str, token: Option<String>) -> Result<Self, CliError> {
+        let token = token.or_else(|| {
+            let text = std::fs::read_to_string(config.token_file()).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        });
+        Ok(Self { client: Client::new(server, token.map(Secret::new))?, own: None })
+    }
+
+    /// Stops the server if it is ours.
+    pub(super) async fn close(self) {
+        if let Some(running) = self.own {
+            running.stop().await;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `threads`: looking at them.
+
+use serde_json::{Value, json};
+
+use super::args::{ListThreads, Threads};
+use super::client::{Client, ThreadSummary};
+use super::exit::Exit;
+use super::failure::CliError;
+use super::output::{Output, plain, table};
+
+/// Shows what the command line asks for.
+pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Result<Exit, CliError> {
+    match args {
+        Threads::List(args) => list(client, output, args).await,
+        Threads::Show { thread } => {
+            let thread = client.thread(thread).await?;
+            output.result(&thread, || describe(&thread));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+async fn list(client: &Client, output: Output, args: &ListThreads) -> Result<Exit, CliError> {
+    let mut items: Vec<Value> = Vec::new();
+    let mut cursor: Option<String> = None;
+    let wanted = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    while items.len() < wanted {
+        let missing = args.limit.saturating_sub(u64::try_from(items.len()).unwrap_or(u64::MAX));
+        let page = client.threads(args.status.as_deref(), args.graph.as_deref(), missing, cursor.as_deref()).await?;
+        items.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    items.truncate(wanted);
+    if output.is_json() {
+        items.iter().for_each(|item| output.detail(item));
+        return Ok(Exit::Ok);
+    }
+    let rows: Vec<Vec<String>> = items.iter().map(row).collect();
+    output.result(&Value::Null, || match rows.as_slice() {
+        [] => "no threads".to_owned(),
+        rows => table(&["THREAD", "GRAPH", "STATUS", "OPEN", "UPDATED"], rows),
+    });
+    if cursor.is_some() {
+        output.note(&format!("there are more than {}; see --limit, --status and --graph", args.limit));
+    }
+    Ok(Exit::Ok)
+}
+
+fn row(item: &Value) -> Vec<String> {
+    match serde_json::from_value::<ThreadSummary>(item.clone()) {
+        Ok(thread) => {
+            let status = match thread.held_reason {
+                Some(reason) => format!("{} ({})", thread.status, plain(&reason)),
+                None => thread.status,
+            };
+            let updated = scalar(&thread.updated_at);
+            vec![plain(&thread.thread_id), plain(&thread.graph), status, thread.open.to_string(), updated]
+        }
+        // A server of another version: show what there is.
+        Err(_) => vec![plain(&item.to_string())],
+    }
+}
+
+/// A text without quotes; nothing for null.
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => plain(text),
+        other => other.to_string(),
+    }
+}
+
+/// A thread for people: where it stands, its state, what it waits for and how
+/// to answer.
+pub(super) fn describe(thread: &Value) -> String {
+    let mut lines = Vec::new();
+    let mut field = |label: &str, value: String| {
+        if !value.is_empty() {
+            lines.push(format!("{label:<8} {value}"));
+        }
+    };
+    field("thread", scalar(&thread["thread_id"]));
+    field("graph", format!("{} {}", scalar(&thread["graph"]), scalar(&thread["graph_version"])).trim().to_owned());
+    field("status", scalar(&thread["status"]));
+    field("held", scalar(&thread["held_reason"]));
+    field("created", scalar(&thread["created_at"]));
+    field("updated", scalar(&thread["updated_at"]));
+    let next: Vec<String> = thread["next"].as_array().into_iter().flatten().map(scalar).collect();
+    field("next", next.join(", "));
+    let errors = thread["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    errors.iter().for_each(|error| field("error", error_text(error)));
+    if let Some(state) = thread["state"].as_object().filter(|state| !state.is_empty()) {
+        lines.push("state".to_owned());
+        lines.extend(state.iter().map(|(key, value)| format!("  {}: {value}", plain(key))));
+    }
+    let interrupts = thread["interrupts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let open: Vec<&Value> = interrupts.iter().filter(|point| is_open(point)).collect();
+    if !open.is_empty() {
+        lines.push("waits for".to_owned());
+    }
+    open.into_iter().for_each(|point| describe_point(point, &mut lines));
+    lines.join("\n")
+}
+
+fn is_open(point: &Value) -> bool {
+    matches!(point["status"].as_str(), None | Some("open" | "pending" | "waiting"))
+}
+
+fn error_text(error: &Value) -> String {
+    match error.get("message") {
+        Some(message) => scalar(message),
+        None => scalar(error),
+    }
+}
+
+fn describe_point(point: &Value, lines: &mut Vec<String>) {
+    let payload = &point["payload"];
+    let id = scalar(&point["id"]);
+    lines.push(format!("  {id}  {}  {}", scalar(&point["kind"]), scalar(&point["address"])));
+    let title = scalar(&payload["title"]);
+    if !title.is_empty() {
+        lines.push(format!("    {title}"));
+    }
+    if let (Some(have), Some(need)) = (point["have"].as_u64(), point["need"].as_u64())
+        && need > 1
+    {
+        lines.push(format!("    {have} of {need} votes"));
+    }
+    if let Some(deadline) = Some(scalar(&point["deadline"])).filter(|text| !text.is_empty()) {
+        lines.push(format!("    until {deadline}"));
+    }
+    if let Some(example) = example(payload) {
+        lines.push(format!("    countersign answer {id} '{example}'"));
+    }
+}
+
+/// An answer of the right shape, to copy and change.
+fn example(payload: &Value) -> Option<Value> {
+    let first = |list: &str| payload[list][0]["value"].clone();
+    match payload["type"].as_str()? {
+        "approval" => Some(json!({"approved": true})),
+        "unlock" => Some(json!({})),
+        "input" => Some(json!({"value": "…"})),
+        "select" => Some(json!({"value": first("options")})),
+        "multi_select" => Some(json!({"values": [first("options")]})),
+        "modal" => Some(json!({"action": first("actions")})),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parked_thread_says_how_to_answer() {
+        let thread = json!({
+            "thread_id": "t-1", "graph": "expense", "graph_version": 1, "status": "parked",
+            "state": {"amount": "120"}, "next": ["manager"], "errors": [],
+            "interrupts": [
+                {"id": "abc", "address": "expense/manager@1", "kind": "question", "status": "open", "have": 0, "need": 2,
+                 "payload": {"type": "approval", "title": "Pay\u{1b}[2J?"}},
+                {"id": "old", "status": "answered"}
+            ]
+        });
+        let text = describe(&thread);
+        for part in ["expense 1", "0 of 2 votes", "Pay [2J?", "countersign answer abc '{\"approved\":true}'"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("old"), "{text}");
+    }
+
+    #[test]
+    fn examples_have_the_shape_of_the_kind() {
+        let options = json!([{"value": "red", "label": "Red"}]);
+        assert_eq!(example(&json!({"type": "select", "options": options})), Some(json!({"value": "red"})));
+        assert_eq!(example(&json!({"type": "multi_select", "options": options})), Some(json!({"values": ["red"]})));
+        assert_eq!(example(&json!({"type": "form"})), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! One attempt to deliver one message.
+
+use std::time::Duration;
+
+use countersign_kernel::ids::{DeliveryId, ThreadId};
+use countersign_kernel::ports::DeliveryError;
+
+use super::Engine;
+use crate::queue::JobId;
+use crate::store::commands::DeliveryEnd;
+
+/// Longest delay between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(3600);
+/// How long an attempt may take before another worker may try.
+const ATTEMPT_WITHIN: Duration = Duration::from_secs(120);
+
+impl Engine {
+    pub(super) async fn deliver(&self, thread: ThreadId, delivery: DeliveryId, jobs: Vec<JobId>) {
+        let mut jobs = jobs.into_iter();
+        let job = jobs.next();
+        if let Err(error) = self.attempt(&thread, &delivery, job).await {
+            tracing::error!(%error, %thread, %delivery, "a delivery could not be recorded; the sweep tries again");
+        }
+        for job in jobs {
+            // Found nothing to do: the job goes with that.
+            let now = self.inner.clock.now();
+            if let Err(error) = self.inner.store.take_delivery(&thread, &delivery, Some(job), now, now).await {
+                tracing::warn!(%error, %delivery, "a spare job could not be deleted");
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        thread: &ThreadId,
+        delivery: &DeliveryId,
+        job: Option<JobId>,
+    ) -> Result<(), crate::store::StoreError> {
+        let now = self.inner.clock.now();
+        let until = now.after(ATTEMPT_WITHIN);
+        let Some(task) = self.inner.store.take_delivery(thread, delivery, job, until, now).await? else {
+            return Ok(());
+        };
+        let attempt = task.notice.attempt;
+        let sent = match self.inner.channels.get(&task.channel) {
+            Some(channel) => tokio::time::timeout(ATTEMPT_WITHIN, channel.send(&task.notice))
+                .await
+                .unwrap_or_else(|_| Err(DeliveryError { message: "timed out".into(), retryable: true })),
+            None => Err(DeliveryError {
+                message: format!("no channel `{}` is configured", task.channel.as_str()),
+                retryable: false,
+            }),
+        };
+        let now = self.inner.clock.now();
+        let end = match sent {
+            Ok(receipt) => DeliveryEnd::Sent { detail: receipt.detail },
+            Err(error) if error.retryable && attempt < self.inner.config.delivery_attempts => {
+                DeliveryEnd::Retry { at: now.after(self.backoff(attempt)), error: error.message, job: self.job() }
+            }
+            Err(error) => DeliveryEnd::Failed { error: error.message },
+        };
+        match &end {
+            DeliveryEnd::Sent { .. } => tracing::info!(%thread, %delivery, attempt, "delivered"),
+            DeliveryEnd::Retry { error, .. } => {
+                tracing::warn!(%thread, %delivery, attempt, error, "delivery will be retried")
+            }
+            DeliveryEnd::Failed { error } => tracing::error!(%thread, %delivery, attempt, error, "delivery failed"),
+        }
+        self.inner.store.finish_delivery(thread, delivery, end, job, now).await
+    }
+
+    /// Doubles from the configured delay, with up to a fifth of jitter.
+    fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = self.inner.config.delivery_backoff.saturating_mul(1 << attempt.saturating_sub(1).min(20));
+        let delay = doubled.min(BACKOFF_MAX);
+        let jitter = u32::from(self.inner.ids.salt()[0]);
+        delay + delay * jitter / (255 * 5)
+    }
+}

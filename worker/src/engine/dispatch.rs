@@ -1,0 +1,201 @@
+//! From messages to running tasks, each thread and delivery once at a time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use countersign_kernel::ids::{DeliveryId, ThreadId};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{Active, Engine, lock};
+use crate::queue::{JobId, JobKind, Message, Receiver};
+
+/// Most pieces of work that wait in memory; beyond that they wait in the
+/// store, where the sweep finds them.
+const WAITING_MAX: usize = 20_000;
+
+/// A piece of work, by what it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    Thread(ThreadId),
+    Delivery(ThreadId, DeliveryId),
+}
+
+/// Work that waits in memory, with the jobs that asked for it.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    threads: VecDeque<ThreadId>,
+    deliveries: VecDeque<(ThreadId, DeliveryId)>,
+    jobs: HashMap<Work, Vec<JobId>>,
+    /// Being run now; work that comes in for it meanwhile runs once more after.
+    running: HashMap<Work, bool>,
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.threads.len() + self.deliveries.len()
+    }
+
+    fn add(&mut self, work: Work, job: Option<JobId>) {
+        if let Some(jobs) = self.jobs.get_mut(&work) {
+            jobs.extend(job);
+            return;
+        }
+        self.jobs.insert(work.clone(), job.into_iter().collect());
+        if let Some(again) = self.running.get_mut(&work) {
+            *again = true;
+            return;
+        }
+        self.enqueue(work);
+    }
+
+    fn enqueue(&mut self, work: Work) {
+        match work {
+            Work::Thread(thread) => self.threads.push_back(thread),
+            Work::Delivery(thread, delivery) => self.deliveries.push_back((thread, delivery)),
+        }
+    }
+
+    fn take(&mut self, kind: JobKind) -> Option<(Work, Vec<JobId>)> {
+        let work = match kind {
+            JobKind::Advance => Work::Thread(self.threads.pop_front()?),
+            JobKind::Deliver => {
+                let (thread, delivery) = self.deliveries.pop_front()?;
+                Work::Delivery(thread, delivery)
+            }
+        };
+        let jobs = self.jobs.remove(&work).unwrap_or_default();
+        self.running.insert(work.clone(), false);
+        Some((work, jobs))
+    }
+
+    /// Returns whether there is something to run now.
+    fn done(&mut self, work: Work) -> bool {
+        match self.running.remove(&work) {
+            Some(true) => {
+                self.enqueue(work);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Engine {
+    /// Takes a message. Never waits; `false` when there is no room in memory.
+    pub(super) fn dispatch(&self, message: Message) -> bool {
+        let work = match (message.kind, message.subject) {
+            (JobKind::Advance, _) => Work::Thread(message.thread),
+            (JobKind::Deliver, Some(subject)) => match DeliveryId::parse(subject) {
+                Ok(delivery) => Work::Delivery(message.thread, delivery),
+                Err(error) => {
+                    tracing::error!(%error, job = %message.id, "a deliver job names no delivery");
+                    return true;
+                }
+            },
+            (JobKind::Deliver, None) => {
+                tracing::error!(job = %message.id, "a deliver job names no delivery");
+                return true;
+            }
+        };
+        self.add(work, Some(message.id))
+    }
+
+    pub(super) fn add(&self, work: Work, job: Option<JobId>) -> bool {
+        if self.inner.stop.is_cancelled() {
+            return false;
+        }
+        {
+            let mut waiting = lock(&self.inner.waiting);
+            if waiting.len() >= WAITING_MAX {
+                return false;
+            }
+            waiting.add(work, job);
+        }
+        self.inner.news.notify_waiters();
+        true
+    }
+
+    /// Runs the engine until `shutdown`: takes work as it comes, sweeps, renews
+    /// leases; then lets running supersteps finish within the limit and gives
+    /// their threads back.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let stop = self.inner.stop.clone();
+        let loops = [
+            tokio::spawn(self.clone().work(JobKind::Advance, self.inner.config.concurrency)),
+            tokio::spawn(self.clone().work(JobKind::Deliver, self.inner.config.deliveries)),
+            tokio::spawn(self.clone().sweep()),
+            tokio::spawn(self.clone().renew()),
+        ];
+        shutdown.cancelled().await;
+        stop.cancel();
+        self.inner.tasks.close();
+        if tokio::time::timeout(self.inner.config.shutdown_within, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!("supersteps still ran at the end of the shutdown limit; their leases will lapse");
+        }
+        for task in loops {
+            task.abort();
+        }
+    }
+
+    async fn work(self, kind: JobKind, room: usize) {
+        let room = Arc::new(Semaphore::new(room.max(1)));
+        loop {
+            let news = self.inner.news.notified();
+            tokio::pin!(news);
+            // Registered before the look, so that nothing slips in between.
+            news.as_mut().enable();
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            if self.inner.stop.is_cancelled() {
+                return;
+            }
+            let taken = lock(&self.inner.waiting).take(kind);
+            let Some((work, jobs)) = taken else {
+                drop(permit);
+                tokio::select! {
+                    () = news => continue,
+                    () = self.inner.stop.cancelled() => return,
+                }
+            };
+            let engine = self.clone();
+            self.inner.tasks.spawn(async move {
+                // In a task of its own, so that a panic ends only this work.
+                let run = tokio::spawn(engine.clone().execute(work.clone(), jobs));
+                if let Err(error) = run.await {
+                    tracing::error!(%error, ?work, "work ended abnormally; its lease will lapse");
+                }
+                if let Work::Thread(thread) = &work {
+                    lock(&engine.inner.active).remove(thread);
+                }
+                let again = lock(&engine.inner.waiting).done(work);
+                drop(permit);
+                if again {
+                    engine.inner.news.notify_waiters();
+                }
+            });
+        }
+    }
+
+    async fn execute(self, work: Work, jobs: Vec<JobId>) {
+        match work {
+            Work::Thread(thread) => {
+                let lost = CancellationToken::new();
+                lock(&self.inner.active).insert(thread.clone(), Active { fence: None, lost: lost.clone() });
+                tokio::select! {
+                    () = self.activate(thread.clone(), jobs) => {}
+                    () = lost.cancelled() => {
+                        tracing::warn!(%thread, "the lease was lost; another worker has the thread");
+                    }
+                }
+            }
+            Work::Delivery(thread, delivery) => self.deliver(thread, delivery, jobs).await,
+        }
+    }
+}
+
+impl Receiver for Engine {
+    fn receive(&self, message: Message) {
+        // Without room the row stays as it is; the sweep finds the work.
+        let _ = self.dispatch(message);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the engine does by the clock: sweeping and renewing.
+
+use countersign_kernel::ids::ThreadId;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::dispatch::Work;
+use super::{Engine, lock};
+use crate::store::Due;
+use crate::store::commands::Fence;
+
+/// Most pieces of work that one sweep takes up.
+const SWEEP_MAX: u32 = 500;
+
+impl Engine {
+    /// Finds work whose message was lost, for as long as the engine runs. An
+    /// error is logged and the next tick tries again.
+    pub(super) async fn sweep(self) {
+        let mut tick = interval(self.inner.config.sweep_every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let (now, grace) = (self.inner.clock.now(), self.inner.config.sweep_grace);
+            match self.inner.store.sweep(now, grace, SWEEP_MAX).await {
+                Ok(due) => {
+                    for due in due {
+                        let work = match due {
+                            Due::Thread(thread) => Work::Thread(thread),
+                            Due::Delivery(thread, delivery) => Work::Delivery(thread, delivery),
+                        };
+                        self.add(work, None);
+                    }
+                }
+                Err(error) => tracing::error!(%error, "a sweep failed; the next one tries again"),
+            }
+        }
+    }
+
+    /// Renews the leases of what runs, three times within each lease.
+    pub(super) async fn renew(self) {
+        let lease = self.inner.config.lease;
+        let mut tick = interval((lease / 3).max(std::time::Duration::from_millis(10)));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let held: Vec<(ThreadId, Fence)> = lock(&self.inner.active)
+                .iter()
+                .filter_map(|(thread, active)| active.fence.map(|fence| (thread.clone(), fence)))
+                .collect();
+            if held.is_empty() {
+                continue;
+            }
+            let fences: std::collections::HashMap<_, _> = held.iter().cloned().collect();
+            let until = self.inner.clock.now().after(lease);
+            match self.inner.store.renew(held, until).await {
+                Ok(lost) => {
+                    let active = lock(&self.inner.active);
+                    for thread in lost {
+                        // It may have rested meanwhile, which is no loss.
+                        if let Some(entry) = active.get(&thread)
+                            && entry.fence.is_some()
+                            && entry.fence == fences.get(&thread).copied()
+                        {
+                            entry.lost.cancel();
+                        }
+                    }
+                }
+                Err(error) => tracing::error!(%error, "leases could not be renewed"),
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading all of a thread, for an activation.
+
+use std::collections::BTreeMap;
+
+use countersign_kernel::address::Address;
+use countersign_kernel::ids::ThreadId;
+use countersign_kernel::machine::{Checkpoint, CheckpointBody, Resume, Source, TaskRecord};
+use countersign_kernel::question::Answered;
+use countersign_kernel::state::Values;
+use countersign_kernel::time::Timestamp;
+use serde_json::Value;
+use sqlx::{Row, SqliteConnection};
+
+use super::super::codec::{decode, parse};
+use super::super::commands::{Activation, Fence, Incoming, KeyAt, KeyIndex};
+use super::super::{Refusal, StoreError};
+
+pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<Activation, StoreError> {
+    let row = sqlx::query(
+        "SELECT t.graph, t.fence, t.salt, t.branch, t.head_seq,
+                c.checkpoint, c.parent, c.source, c.superstep, c.created_at, c.graph_version, c.fingerprint, c.body, c.keys
+         FROM threads t
+         JOIN checkpoints c ON c.thread = t.thread AND c.frame = '' AND c.seq = t.head_seq
+         WHERE t.thread = ?1",
+    )
+    .bind(thread.as_str())
+    .fetch_optional(&mut *conn)
+    .await?
+    .ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
+    let of = thread.as_str();
+    let salt: Vec<u8> = row.try_get(2)?;
+    let seq: i64 = row.try_get(4)?;
+    let parent: Option<String> = row.try_get(6)?;
+    let checkpoint = Checkpoint {
+        id: parse("checkpoint id", row.try_get(5)?)?,
+        parent: parent.map(|text| parse("checkpoint id", text)).transpose()?,
+        source: source(row.try_get(7)?),
+        superstep: u64::try_from(row.try_get::<i64, _>(8)?).unwrap_or(0),
+        created_at: Timestamp::from_micros(row.try_get(9)?),
+    };
+    let body: CheckpointBody = decode("checkpoint body", of, row.try_get(12)?)?;
+    let keys: KeyIndex = decode("key index", of, row.try_get(13)?)?;
+    let values = values(conn, thread, &keys).await?;
+    let records = records(conn, thread, seq, &body).await?;
+    let open = sqlx::query_scalar::<_, String>("SELECT id FROM interrupts WHERE thread = ?1 AND status = 'open'")
+        .bind(of)
+        .fetch_all(&mut *conn)
+        .await?
+        .into_iter()
+        .map(|id| parse("interrupt id", id))
+        .collect::<Result<_, _>>()?;
+    let wake = incoming(conn, thread).await?;
+    Ok(Activation {
+        thread: thread.clone(),
+        graph: row.try_get(0)?,
+        fence: Fence(row.try_get(1)?),
+        salt: salt.try_into().map_err(|_| StoreError::Unreadable {
+            what: "salt",
+            of: of.to_owned(),
+            problem: "not 16 bytes".into(),
+        })?,
+        branch: row.try_get(3)?,
+        checkpoint,
+        seq,
+        graph_version: u32::try_from(row.try_get::<i64, _>(10)?).unwrap_or(0),
+        fingerprint: row.try_get(11)?,
+        body,
+        keys,
+        values,
+        records,
+        open,
+        wake,
+    })
+}
+
+fn source(text: &str) -> Source {
+    match text {
+        "input" => Source::Input,
+        "update" => Source::Update,
+        "fork" => Source::Fork,
+        _ => Source::Loop,
+    }
+}
+
+/// The state at a checkpoint, by its key index.
+pub(super) async fn values(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    keys: &KeyIndex,
+) -> Result<Values, StoreError> {
+    let mut values = Values::default();
+    for (key, at) in keys {
+        match at {
+            KeyAt::Value(seq) => {
+                let bytes: Vec<u8> = sqlx::query_scalar(
+                    "SELECT value FROM state_values WHERE thread = ?1 AND frame = '' AND key = ?2 AND seq = ?3",
+                )
+                .bind(thread.as_str())
+                .bind(key)
+                .bind(seq)
+                .fetch_one(&mut *conn)
+                .await?;
+                values.insert(key.clone(), decode("state value", key, &bytes)?);
+            }
+            KeyAt::Items(segments) => {
+                let mut items: Vec<Value> = Vec::new();
+                for (branch, until) in segments {
+                    let rows: Vec<Vec<u8>> = sqlx::query_scalar(
+                        "SELECT value FROM state_items
+                         WHERE thread = ?1 AND frame = '' AND key = ?2 AND branch = ?3
+                           AND position >= ?4 AND position < ?5
+                         ORDER BY position",
+                    )
+                    .bind(thread.as_str())
+                    .bind(key)
+                    .bind(branch)
+                    .bind(i64::try_from(items.len()).unwrap_or(i64::MAX))
+                    .bind(i64::try_from(*until).unwrap_or(i64::MAX))
+                    .fetch_all(&mut *conn)
+                    .await?;
+                    for bytes in rows {
+                        items.push(decode("state item", key, &bytes)?);
+                    }
+                }
+                values.insert(key.clone(), Value::Array(items));
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Records of a checkpoint's tasks, with the results of their steps.
+async fn records(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    seq: i64,
+    body: &CheckpointBody,
+) -> Result<BTreeMap<String, TaskRecord>, StoreError> {
+    let mut records: BTreeMap<String, TaskRecord> = BTreeMap::new();
+    let rows = sqlx::query("SELECT task, record FROM tasks WHERE thread = ?1 AND frame = '' AND seq = ?2")
+        .bind(thread.as_str())
+        .bind(seq)
+        .fetch_all(&mut *conn)
+        .await?;
+    for row in rows {
+        let task: String = row.try_get(0)?;
+        let record = decode("task record", &task, row.try_get(1)?)?;
+        records.insert(task, record);
+    }
+    let rows = sqlx::query("SELECT occurrence, name, result FROM steps WHERE thread = ?1 AND frame = '' AND seq = ?2")
+        .bind(thread.as_str())
+        .bind(seq)
+        .fetch_all(&mut *conn)
+        .await?;
+    for row in rows {
+        let text: String = row.try_get(0)?;
+        let occurrence: Address = decode("address", thread.as_str(), text.as_bytes())?;
+        let Some(task) = body.tasks.iter().find(|task| {
+            let own = task.address.segments();
+            occurrence.segments().get(..own.len()) == Some(own)
+        }) else {
+            continue;
+        };
+        let result = decode("step result", &text, row.try_get(2)?)?;
+        let record = records.entry(task.key.clone()).or_default();
+        record.occurrences.entry(&occurrence).steps.insert(row.try_get(1)?, result);
+    }
+    Ok(records)
+}
+
+/// What came in and was not taken up.
+pub(super) async fn incoming(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<Incoming, StoreError> {
+    let mut wake = Incoming::default();
+    let rows = sqlx::query(
+        "SELECT interrupt, answered FROM answers WHERE thread = ?1 AND consumed_by IS NULL ORDER BY position",
+    )
+    .bind(thread.as_str())
+    .fetch_all(&mut *conn)
+    .await?;
+    for row in rows {
+        let id: String = row.try_get(0)?;
+        let answered: Answered = decode("answer", &id, row.try_get(1)?)?;
+        wake.answers.push((parse("interrupt id", id)?, answered));
+    }
+    let rows = sqlx::query("SELECT run, resume FROM runs WHERE thread = ?1 AND taken = 0 ORDER BY created_at, run")
+        .bind(thread.as_str())
+        .fetch_all(&mut *conn)
+        .await?;
+    for row in rows {
+        let run: String = row.try_get(0)?;
+        let text: String = row.try_get(1)?;
+        let resume: Resume = decode("resume", &run, text.as_bytes())?;
+        wake.resume.release |= resume.release;
+        wake.resume.retry |= resume.retry;
+        wake.resume.resume_all |= resume.resume_all;
+        wake.runs.push(parse("run id", run)?);
+    }
+    let row = sqlx::query("SELECT cancel_requested, pause_requested FROM threads WHERE thread = ?1")
+        .bind(thread.as_str())
+        .fetch_one(conn)
+        .await?;
+    wake.cancel = row.try_get::<i64, _>(0)? != 0;
+    wake.pause = row.try_get::<i64, _>(1)? != 0;
+    Ok(wake)
+}

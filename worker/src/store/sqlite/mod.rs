@@ -1,0 +1,316 @@
+//! The store on embedded SQLite.
+//!
+//! WAL with `synchronous=FULL`: what is committed survives a power cut. One
+//! write connection per process, shared with the queue's carrier; one
+//! [writer](writer) gathers the commands that wait into one transaction.
+//! Readers have connections of their own and never block it.
+
+mod access;
+mod activate;
+mod audit;
+mod claim;
+mod commit;
+mod deliveries;
+mod points;
+mod reads;
+mod sweep;
+mod threads;
+mod votes;
+mod writer;
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, ThreadId};
+use countersign_kernel::principal::Principal;
+use countersign_kernel::time::Timestamp;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+
+use self::writer::Writer;
+use super::commands::{
+    Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, IdempotencyEntry, RecordVote,
+    RestartThread, ResumeThread, StepCommit, StepResult, Voted,
+};
+use super::views::{
+    AuditEntry, DeliveryTask, DeliveryView, HistoryEntry, InterruptFilter, InterruptView, Keyset, Overview,
+    ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
+};
+use super::{Accepted, Cancelled, Due, Store, StoreError};
+use crate::queue::{self, JobId, Message};
+
+/// The bookkeeping of our own migrations, apart from the carrier's.
+const MIGRATIONS_TABLE: &str = "countersign_migrations";
+
+/// The store on one SQLite file.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    writer: Writer,
+    write_pool: SqlitePool,
+    readers: SqlitePool,
+}
+
+/// What a migration did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migrated {
+    /// The newest version that is applied now.
+    pub version: i64,
+}
+
+impl SqliteStore {
+    /// Opens or creates the file and brings its tables to their present form.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or was written by a newer version.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10))
+            .statement_cache_capacity(256);
+        let write_pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_with(options.clone())
+            .await?;
+        queue::migrate(&write_pool).await?;
+        let mut ours = sqlx::migrate!("../migrations/sqlite");
+        ours.dangerous_set_table_name(MIGRATIONS_TABLE);
+        ours.run(&write_pool).await.map_err(|error| StoreError::Database(error.to_string()))?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(4)
+            .min_connections(0)
+            .idle_timeout(Some(Duration::from_secs(60)))
+            .connect_with(options.read_only(true).create_if_missing(false))
+            .await?;
+        let writer = Writer::start(write_pool.clone());
+        Ok(Self { writer, write_pool, readers })
+    }
+
+    /// The one write connection, for the queue's carrier.
+    #[must_use]
+    pub fn write_pool(&self) -> SqlitePool {
+        self.write_pool.clone()
+    }
+
+    /// The newest migration that is applied.
+    ///
+    /// # Errors
+    /// Only of the database.
+    pub async fn migrated(&self) -> Result<Migrated, StoreError> {
+        let version: i64 = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM countersign_migrations")
+            .fetch_one(&self.readers)
+            .await?;
+        Ok(Migrated { version })
+    }
+
+    /// Finishes what is being written and closes the file.
+    pub async fn close(&self) {
+        self.writer.stop().await;
+        self.readers.close().await;
+        self.write_pool.close().await;
+    }
+}
+
+/// Runs one command in the writer: `write!(self, |conn| expression)`.
+macro_rules! write {
+    ($store:expr, |$conn:ident| $body:expr) => {
+        $store.writer.run(move |$conn| Box::pin(async move { $body.await })).await
+    };
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create(&self, command: CreateThread) -> Result<Accepted, StoreError> {
+        write!(self, |conn| threads::create(conn, command))
+    }
+
+    async fn restart(&self, command: RestartThread) -> Result<Accepted, StoreError> {
+        write!(self, |conn| threads::restart(conn, command))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
+        write!(self, |conn| claim::claim(conn, claim))
+    }
+
+    async fn load(&self, thread: &ThreadId) -> Result<Activation, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        activate::load(&mut conn, thread).await
+    }
+
+    async fn renew(&self, leases: Vec<(ThreadId, Fence)>, until: Timestamp) -> Result<Vec<ThreadId>, StoreError> {
+        write!(self, |conn| claim::renew(conn, leases, until))
+    }
+
+    async fn release(&self, thread: &ThreadId, fence: Fence, now: Timestamp) -> Result<(), StoreError> {
+        let thread = thread.clone();
+        write!(self, |conn| claim::release(conn, thread, fence, now))
+    }
+
+    async fn recover(&self, now: Timestamp) -> Result<u64, StoreError> {
+        write!(self, |conn| sweep::recover(conn, now))
+    }
+
+    async fn commit(&self, commit: StepCommit) -> Result<Committed, StoreError> {
+        write!(self, |conn| commit::commit(conn, commit))
+    }
+
+    async fn record_result(&self, result: StepResult) -> Result<(), StoreError> {
+        write!(self, |conn| commit::record_result(conn, result))
+    }
+
+    async fn flush(&self, flush: Flush) -> Result<(), StoreError> {
+        write!(self, |conn| commit::flush(conn, flush))
+    }
+
+    async fn record_vote(&self, vote: RecordVote) -> Result<Voted, StoreError> {
+        write!(self, |conn| votes::record(conn, vote))
+    }
+
+    async fn resume(
+        &self,
+        resume: ResumeThread,
+        idempotency: Option<IdempotencyEntry>,
+    ) -> Result<Accepted, StoreError> {
+        write!(self, |conn| votes::resume(conn, resume, idempotency))
+    }
+
+    async fn pause(&self, thread: &ThreadId, by: &Principal, now: Timestamp) -> Result<(), StoreError> {
+        let (thread, by) = (thread.clone(), by.clone());
+        write!(self, |conn| threads::pause(conn, thread, by, now))
+    }
+
+    async fn cancel(&self, thread: &ThreadId, by: &Principal, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let (thread, by) = (thread.clone(), by.clone());
+        write!(self, |conn| threads::cancel(conn, thread, by, now))
+    }
+
+    async fn release_hold(
+        &self,
+        thread: &ThreadId,
+        by: &Principal,
+        job: JobId,
+        now: Timestamp,
+    ) -> Result<Message, StoreError> {
+        let (thread, by) = (thread.clone(), by.clone());
+        write!(self, |conn| threads::release_hold(conn, thread, by, job, now))
+    }
+
+    async fn sweep(&self, now: Timestamp, grace: Duration, limit: u32) -> Result<Vec<Due>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        sweep::find(&mut conn, now, grace, limit).await
+    }
+
+    async fn take_delivery(
+        &self,
+        thread: &ThreadId,
+        delivery: &DeliveryId,
+        job: Option<JobId>,
+        taken_until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Option<DeliveryTask>, StoreError> {
+        let (thread, delivery) = (thread.clone(), delivery.clone());
+        write!(self, |conn| deliveries::take(conn, thread, delivery, job, taken_until, now))
+    }
+
+    async fn finish_delivery(
+        &self,
+        thread: &ThreadId,
+        delivery: &DeliveryId,
+        end: DeliveryEnd,
+        job: Option<JobId>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let (thread, delivery) = (thread.clone(), delivery.clone());
+        write!(self, |conn| deliveries::finish(conn, thread, delivery, end, job, now))
+    }
+
+    async fn thread(&self, thread: &ThreadId) -> Result<ThreadDetail, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        reads::thread(&mut conn, thread).await
+    }
+
+    async fn threads(
+        &self,
+        filter: &ThreadFilter,
+        after: Option<&Keyset>,
+        limit: u32,
+    ) -> Result<Vec<ThreadSummary>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        reads::threads(&mut conn, filter, after, limit).await
+    }
+
+    async fn history(
+        &self,
+        thread: &ThreadId,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<HistoryEntry>, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        reads::history(&mut conn, thread, before, limit).await
+    }
+
+    async fn interrupt(&self, id: &InterruptId) -> Result<InterruptView, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        points::interrupt(&mut conn, id).await
+    }
+
+    async fn interrupts(
+        &self,
+        filter: &InterruptFilter,
+        after: Option<&Keyset>,
+        limit: u32,
+    ) -> Result<Vec<InterruptView>, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        points::interrupts(&mut conn, filter, after, limit).await
+    }
+
+    async fn deliveries(
+        &self,
+        interrupt: Option<&InterruptId>,
+        status: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<DeliveryView>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        deliveries::list(&mut conn, interrupt, status, limit).await
+    }
+
+    async fn overview(&self) -> Result<Overview, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        reads::overview(&mut conn).await
+    }
+
+    async fn audit(&self, thread: &ThreadId) -> Result<Vec<AuditEntry>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        audit::entries(&mut conn, thread).await
+    }
+
+    async fn verify_audit(&self, thread: &ThreadId) -> Result<Option<i64>, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        audit::verify(&mut conn, thread).await
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.readers).await?;
+        Ok(())
+    }
+
+    async fn put_token(&self, token: &TokenRecord, hash: &str, now: Timestamp) -> Result<(), StoreError> {
+        let (token, hash) = (token.clone(), hash.to_owned());
+        write!(self, |conn| access::put_token(conn, token, hash, now))
+    }
+
+    async fn token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        access::token(&mut conn, hash).await
+    }
+
+    async fn head(&self, thread: &ThreadId) -> Result<CheckpointId, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        reads::head(&mut conn, thread).await
+    }
+}

@@ -1,0 +1,69 @@
+//! Finding work whose message was lost, and cleaning up after the dead.
+
+use std::time::Duration;
+
+use countersign_kernel::time::Timestamp;
+use sqlx::{Row, SqliteConnection};
+
+use super::super::codec::parse;
+use super::super::{Due, StoreError};
+use crate::queue;
+
+pub(super) async fn find(
+    conn: &mut SqliteConnection,
+    now: Timestamp,
+    grace: Duration,
+    limit: u32,
+) -> Result<Vec<Due>, StoreError> {
+    let grace = i64::try_from(grace.as_micros()).unwrap_or(i64::MAX);
+    let before = now.as_micros().saturating_sub(grace);
+    let mut due = Vec::new();
+    let threads: Vec<String> = sqlx::query_scalar(
+        "SELECT thread FROM threads
+         WHERE status IN ('queued', 'running') AND not_before <= ?1
+           AND ((lease_owner IS NULL AND updated_at <= ?2) OR (lease_owner IS NOT NULL AND lease_until < ?1))
+         ORDER BY updated_at LIMIT ?3",
+    )
+    .bind(now.as_micros())
+    .bind(before)
+    .bind(i64::from(limit))
+    .fetch_all(&mut *conn)
+    .await?;
+    for thread in threads {
+        due.push(Due::Thread(parse("thread id", thread)?));
+    }
+    let deliveries = sqlx::query(
+        "SELECT thread, delivery FROM deliveries
+         WHERE (status = 'pending' AND next_attempt_at <= ?2) OR (status = 'sending' AND taken_until < ?1)
+         ORDER BY next_attempt_at LIMIT ?3",
+    )
+    .bind(now.as_micros())
+    .bind(before)
+    .bind(i64::from(limit))
+    .fetch_all(conn)
+    .await?;
+    for row in deliveries {
+        due.push(Due::Delivery(parse("thread id", row.try_get(0)?)?, parse("delivery id", row.try_get(1)?)?));
+    }
+    Ok(due)
+}
+
+/// The one process of a data folder has just started, so whoever held
+/// anything is dead.
+pub(super) async fn recover(conn: &mut SqliteConnection, now: Timestamp) -> Result<u64, StoreError> {
+    let leases = sqlx::query(
+        "UPDATE threads SET status = 'queued', lease_owner = NULL, lease_until = 0, updated_at = ?1
+         WHERE lease_owner IS NOT NULL",
+    )
+    .bind(now.as_micros())
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("UPDATE deliveries SET taken_until = 0 WHERE status = 'sending'").execute(&mut *conn).await?;
+    // Replies to requests are remembered for a day (R26).
+    sqlx::query("DELETE FROM idempotency WHERE created_at < ?1")
+        .bind(now.as_micros() - 24 * 3600 * 1_000_000)
+        .execute(&mut *conn)
+        .await?;
+    queue::give_back_all(conn).await?;
+    Ok(leases.rows_affected())
+}

@@ -1,0 +1,302 @@
+//! Starting, restarting, pausing, cancelling threads.
+
+use countersign_kernel::ids::{RunId, ThreadId};
+use countersign_kernel::principal::Principal;
+use countersign_kernel::time::Timestamp;
+use serde_json::json;
+use sqlx::{Row, SqliteConnection};
+
+use super::super::commands::{CreateThread, IdempotencyEntry, RestartThread};
+use super::super::{Accepted, Cancelled, Refusal, StoreError};
+use super::{audit, commit, points};
+use crate::queue::{self, JobId, Message};
+
+pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -> Result<Accepted, StoreError> {
+    if let Some(replay) = replay(conn, command.idempotency.as_ref()).await? {
+        return Ok(replay);
+    }
+    let existing: Option<String> = sqlx::query_scalar("SELECT input_hash FROM threads WHERE thread = ?1")
+        .bind(command.thread.as_str())
+        .fetch_optional(&mut *conn)
+        .await?;
+    if let Some(hash) = existing {
+        return Err(Refusal::ThreadExists { same_input: hash == command.input_hash, thread: command.thread }.into());
+    }
+    let first = &command.first;
+    let stopped = !command.opened.is_empty();
+    sqlx::query(
+        "INSERT INTO threads (thread, graph, graph_version, fingerprint, status, salt, input_hash, started_by,
+                              head, head_seq, branch, open, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)",
+    )
+    .bind(command.thread.as_str())
+    .bind(&command.graph)
+    .bind(first.graph_version)
+    .bind(&first.fingerprint)
+    .bind(if stopped { "parked" } else { "queued" })
+    .bind(command.salt.as_slice())
+    .bind(&command.input_hash)
+    .bind(command.started_by.as_str())
+    .bind(first.checkpoint.id.as_str())
+    .bind(first.seq)
+    .bind(first.branch)
+    .bind(i64::try_from(command.opened.len()).unwrap_or(i64::MAX))
+    .bind(command.now.as_micros())
+    .execute(&mut *conn)
+    .await?;
+    commit::insert_checkpoint(conn, &command.thread, first).await?;
+    insert_run(conn, &command.thread, &command.run, "start", "{}", true, &command.started_by, command.now).await?;
+    points::open(conn, &command.thread, &command.graph, first.seq, &command.opened, command.now).await?;
+    audit::append(
+        conn,
+        &command.thread,
+        "started",
+        &command.started_by,
+        &json!({"graph": command.graph, "run": command.run.as_str(), "input_hash": command.input_hash}),
+        command.now,
+    )
+    .await?;
+    remember(conn, command.idempotency.as_ref(), command.now).await?;
+    if stopped {
+        return Ok(Accepted::Committed(None));
+    }
+    let message = Message::advance(command.job, command.thread);
+    queue::push(conn, std::slice::from_ref(&message), command.now).await?;
+    Ok(Accepted::Committed(Some(message)))
+}
+
+pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread) -> Result<Accepted, StoreError> {
+    let row = sqlx::query(
+        "SELECT graph, status, head, open, (lease_owner IS NOT NULL AND lease_until >= ?2) FROM threads WHERE thread = ?1",
+    )
+    .bind(command.thread.as_str())
+    .bind(command.now.as_micros())
+    .fetch_optional(&mut *conn)
+    .await?
+    .ok_or_else(|| Refusal::UnknownThread(command.thread.clone()))?;
+    let graph: String = row.try_get(0)?;
+    let status: String = row.try_get(1)?;
+    if row.try_get::<i64, _>(4)? != 0 || status == "queued" || status == "running" {
+        return Err(Refusal::ThreadBusy.into());
+    }
+    if row.try_get::<String, _>(2)? != command.expected_head.as_str() {
+        return Err(Refusal::ThreadChanged.into());
+    }
+    let waiting = row.try_get::<i64, _>(3)? > 0 || status == "failed";
+    if waiting && !command.discard_waiting {
+        return Err(Refusal::ThreadInterrupted.into());
+    }
+    points::supersede_all(conn, &command.thread, command.now).await?;
+    let next = &command.next;
+    let stopped = !command.opened.is_empty();
+    commit::insert_checkpoint(conn, &command.thread, next).await?;
+    sqlx::query(
+        "UPDATE threads SET status = ?2, head = ?3, head_seq = ?4, graph_version = ?5, fingerprint = ?6, open = ?7,
+                failed_tasks = 0, error = NULL, held_reason = NULL, cancel_requested = 0, attempts = 0,
+                not_before = 0, fence = fence + 1, lease_owner = NULL, updated_at = ?8
+         WHERE thread = ?1",
+    )
+    .bind(command.thread.as_str())
+    .bind(if stopped { "parked" } else { "queued" })
+    .bind(next.checkpoint.id.as_str())
+    .bind(next.seq)
+    .bind(next.graph_version)
+    .bind(&next.fingerprint)
+    .bind(i64::try_from(command.opened.len()).unwrap_or(i64::MAX))
+    .bind(command.now.as_micros())
+    .execute(&mut *conn)
+    .await?;
+    insert_run(conn, &command.thread, &command.run, "start", "{}", true, &command.requested_by, command.now).await?;
+    points::open(conn, &command.thread, &graph, next.seq, &command.opened, command.now).await?;
+    let detail = json!({"run": command.run.as_str(), "discarded": waiting});
+    audit::append(conn, &command.thread, "restarted", &command.requested_by, &detail, command.now).await?;
+    if stopped {
+        return Ok(Accepted::Committed(None));
+    }
+    let message = Message::advance(command.job, command.thread);
+    queue::push(conn, std::slice::from_ref(&message), command.now).await?;
+    Ok(Accepted::Committed(Some(message)))
+}
+
+#[allow(clippy::too_many_arguments, reason = "one row, one argument a column")]
+pub(super) async fn insert_run(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    run: &RunId,
+    kind: &str,
+    resume: &str,
+    taken: bool,
+    by: &Principal,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO runs (thread, run, kind, status, requested_by, resume, taken, created_at)
+         VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7)",
+    )
+    .bind(thread.as_str())
+    .bind(run.as_str())
+    .bind(kind)
+    .bind(by.as_str())
+    .bind(resume)
+    .bind(taken)
+    .bind(now.as_micros())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+async fn status_of(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<String, StoreError> {
+    sqlx::query_scalar("SELECT status FROM threads WHERE thread = ?1")
+        .bind(thread.as_str())
+        .fetch_optional(conn)
+        .await?
+        .ok_or_else(|| Refusal::UnknownThread(thread.clone()).into())
+}
+
+fn ended(status: &str) -> Option<&'static str> {
+    match status {
+        "succeeded" => Some("succeeded"),
+        "cancelled" => Some("cancelled"),
+        _ => None,
+    }
+}
+
+pub(super) async fn pause(
+    conn: &mut SqliteConnection,
+    thread: ThreadId,
+    by: Principal,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let status = status_of(conn, &thread).await?;
+    if let Some(ended) = ended(&status) {
+        return Err(Refusal::ThreadEnded(ended).into());
+    }
+    sqlx::query("UPDATE threads SET pause_requested = 1, updated_at = ?2 WHERE thread = ?1")
+        .bind(thread.as_str())
+        .bind(now.as_micros())
+        .execute(&mut *conn)
+        .await?;
+    audit::append(conn, &thread, "pause_requested", &by, &json!({}), now).await
+}
+
+pub(super) async fn cancel(
+    conn: &mut SqliteConnection,
+    thread: ThreadId,
+    by: Principal,
+    now: Timestamp,
+) -> Result<Cancelled, StoreError> {
+    match status_of(conn, &thread).await?.as_str() {
+        "cancelled" => return Ok(Cancelled::Already),
+        "succeeded" => return Err(Refusal::ThreadEnded("succeeded").into()),
+        _ => {}
+    }
+    let at_rest = sqlx::query(
+        "UPDATE threads SET status = 'cancelled', cancel_requested = 1, held_reason = NULL, failed_tasks = 0,
+                fence = fence + 1, lease_owner = NULL, lease_until = 0, updated_at = ?2
+         WHERE thread = ?1 AND (lease_owner IS NULL OR lease_until < ?2)",
+    )
+    .bind(thread.as_str())
+    .bind(now.as_micros())
+    .execute(&mut *conn)
+    .await?
+    .rows_affected()
+        > 0;
+    audit::append(conn, &thread, "cancel_requested", &by, &json!({"at_rest": at_rest}), now).await?;
+    if at_rest {
+        points::supersede_all(conn, &thread, now).await?;
+        finish_runs(conn, &thread, "cancelled", now).await?;
+        return Ok(Cancelled::Now);
+    }
+    sqlx::query("UPDATE threads SET cancel_requested = 1 WHERE thread = ?1")
+        .bind(thread.as_str())
+        .execute(conn)
+        .await?;
+    Ok(Cancelled::Requested)
+}
+
+/// A run is terminal when the thread next rests (R16).
+pub(super) async fn finish_runs(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    status: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE runs SET status = ?2, finished_at = ?3, taken = 1 WHERE thread = ?1 AND finished_at IS NULL")
+        .bind(thread.as_str())
+        .bind(status)
+        .bind(now.as_micros())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn release_hold(
+    conn: &mut SqliteConnection,
+    thread: ThreadId,
+    by: Principal,
+    job: JobId,
+    now: Timestamp,
+) -> Result<Message, StoreError> {
+    let released = sqlx::query(
+        "UPDATE threads SET status = 'queued', held_reason = NULL, attempts = 0, not_before = 0, updated_at = ?2
+         WHERE thread = ?1 AND status = 'held'",
+    )
+    .bind(thread.as_str())
+    .bind(now.as_micros())
+    .execute(&mut *conn)
+    .await?
+    .rows_affected()
+        > 0;
+    if !released {
+        status_of(conn, &thread).await?;
+        return Err(Refusal::NothingPending.into());
+    }
+    sqlx::query("DELETE FROM dead_letters WHERE thread = ?1 AND kind = 'advance'")
+        .bind(thread.as_str())
+        .execute(&mut *conn)
+        .await?;
+    audit::append(conn, &thread, "hold_released", &by, &json!({}), now).await?;
+    let message = Message::advance(job, thread);
+    queue::push(conn, std::slice::from_ref(&message), now).await?;
+    Ok(message)
+}
+
+/// What the same request got before, if it was made before (R26).
+pub(super) async fn replay(
+    conn: &mut SqliteConnection,
+    entry: Option<&IdempotencyEntry>,
+) -> Result<Option<Accepted>, StoreError> {
+    let Some(entry) = entry else { return Ok(None) };
+    let row = sqlx::query("SELECT request_hash, status, body FROM idempotency WHERE scope = ?1 AND key = ?2")
+        .bind(&entry.scope)
+        .bind(&entry.key)
+        .fetch_optional(conn)
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    if row.try_get::<String, _>(0)? != entry.request_hash {
+        return Err(Refusal::KeyReused.into());
+    }
+    let status = u16::try_from(row.try_get::<i64, _>(1)?).unwrap_or(200);
+    Ok(Some(Accepted::Replayed { status, body: row.try_get(2)? }))
+}
+
+/// Remembers what this request gets, in the transaction that does the work.
+pub(super) async fn remember(
+    conn: &mut SqliteConnection,
+    entry: Option<&IdempotencyEntry>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(entry) = entry else { return Ok(()) };
+    sqlx::query(
+        "INSERT INTO idempotency (scope, key, request_hash, status, body, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )
+    .bind(&entry.scope)
+    .bind(&entry.key)
+    .bind(&entry.request_hash)
+    .bind(i64::from(entry.status))
+    .bind(&entry.body)
+    .bind(now.as_micros())
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! What a store answers to questions.
+
+use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, RunId, ThreadId};
+use countersign_kernel::ports::{ChannelName, Notice};
+use countersign_kernel::principal::Principal;
+use countersign_kernel::question::Answered;
+use countersign_kernel::time::Timestamp;
+use serde_json::{Map, Value};
+
+/// One line about a thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadSummary {
+    /// Its id.
+    pub thread: ThreadId,
+    /// The flow.
+    pub graph: String,
+    /// The version of the flow that it is on.
+    pub graph_version: u32,
+    /// queued, running, parked, held, succeeded, failed or cancelled.
+    pub status: String,
+    /// Open points.
+    pub open: u32,
+    /// Failed tasks of the superstep.
+    pub failed_tasks: u32,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Why it is held.
+    pub held_reason: Option<String>,
+    /// Who started it.
+    pub started_by: Principal,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A thread with its state and what it waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadDetail {
+    /// The summary.
+    pub summary: ThreadSummary,
+    /// The newest checkpoint.
+    pub head: CheckpointId,
+    /// The state at it.
+    pub state: Map<String, Value>,
+    /// Nodes that have still to run.
+    pub next: Vec<String>,
+    /// Failed tasks: key and message.
+    pub errors: Vec<(String, String)>,
+    /// Open interrupts.
+    pub interrupts: Vec<InterruptView>,
+    /// Its runs, newest first, at most 20.
+    pub runs: Vec<RunView>,
+}
+
+/// One run of a thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunView {
+    /// Its id.
+    pub run: RunId,
+    /// start, resume, replay or fork.
+    pub kind: String,
+    /// As a thread's.
+    pub status: String,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When the thread came to rest.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// One checkpoint of a thread's history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistoryEntry {
+    /// Its id.
+    pub checkpoint: CheckpointId,
+    /// The one before.
+    pub parent: Option<CheckpointId>,
+    /// Its number in the thread.
+    pub seq: i64,
+    /// Where it came from.
+    pub source: String,
+    /// Its superstep.
+    pub superstep: u64,
+    /// The state at the start of that superstep.
+    pub state: Map<String, Value>,
+    /// The nodes of that superstep.
+    pub next: Vec<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// An interrupt as everybody outside sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InterruptView {
+    /// Its id.
+    pub id: InterruptId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The flow.
+    pub graph: String,
+    /// Where, as people read it.
+    pub address: String,
+    /// approval, input, … or interrupt, suspend, break, pause.
+    pub kind: String,
+    /// open, answered, released, superseded or withdrawn.
+    pub status: String,
+    /// For people.
+    pub payload: Value,
+    /// When it stops waiting.
+    pub deadline: Option<Timestamp>,
+    /// Since when.
+    pub asked_at: Timestamp,
+    /// Until when.
+    pub closed_at: Option<Timestamp>,
+    /// The request, if people decide it.
+    pub request: Option<RequestView>,
+    /// The answer, once accepted.
+    pub answered: Option<Answered>,
+}
+
+/// The part of an interrupt that people vote on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestView {
+    /// Counts changes.
+    pub revision: u32,
+    /// Hash of what is shown.
+    pub content_hash: String,
+    /// Equal votes so far.
+    pub have: u32,
+    /// Votes needed.
+    pub need: u32,
+    /// Who has voted, and when.
+    pub votes: Vec<(Principal, Value, Timestamp)>,
+}
+
+/// A delivery as operators see it. The address is not part of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeliveryView {
+    /// Its id.
+    pub delivery: DeliveryId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The interrupt it is about.
+    pub interrupt: InterruptId,
+    /// Through what.
+    pub channel: String,
+    /// To whom.
+    pub principal: Principal,
+    /// Why.
+    pub occasion: String,
+    /// pending, sending, sent, failed or skipped.
+    pub status: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// A sender died after it may have handed over (R23).
+    pub possibly_twice: bool,
+    /// The other side's word, or the last error.
+    pub detail: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// A delivery that this worker may attempt now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeliveryTask {
+    /// Through what.
+    pub channel: ChannelName,
+    /// What to send.
+    pub notice: Notice,
+}
+
+/// What the store counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overview {
+    /// Threads by status.
+    pub threads: Vec<(String, u64)>,
+    /// Deliveries by status.
+    pub deliveries: Vec<(String, u64)>,
+    /// Requests that wait for people.
+    pub requests_open: u64,
+    /// Work that gave up.
+    pub dead_letters: u64,
+    /// Age of the oldest open request.
+    pub oldest_open_request: Option<Timestamp>,
+}
+
+/// Which threads to list.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadFilter {
+    /// Only with this status.
+    pub status: Option<String>,
+    /// Only of this flow.
+    pub graph: Option<String>,
+}
+
+/// Which interrupts to list.
+#[derive(Debug, Clone, Default)]
+pub struct InterruptFilter {
+    /// Only with this status; `open` by default in the API.
+    pub status: Option<String>,
+    /// Only of this flow.
+    pub graph: Option<String>,
+    /// Only those that one of these may answer (a person and their roles).
+    pub approvers: Option<Vec<String>>,
+    /// Only of this thread.
+    pub thread: Option<ThreadId>,
+}
+
+/// Where a page of a list goes on: after this (time, id).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyset {
+    /// Creation time of the last item.
+    pub at: Timestamp,
+    /// Its id.
+    pub id: String,
+}
+
+/// An API token as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRecord {
+    /// Its name; the principal is `service:<name>`.
+    pub name: String,
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// The flows it is limited to, if any.
+    pub graphs: Option<Vec<String>>,
+}
+
+/// One entry of a thread's audit chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditEntry {
+    /// Its number.
+    pub seq: i64,
+    /// When.
+    pub at: Timestamp,
+    /// What happened.
+    pub action: String,
+    /// Who; `None` when erased.
+    pub actor: Option<String>,
+    /// The facts; `None` when erased.
+    pub detail: Option<Value>,
+    /// The chain's hash up to here, hex.
+    pub hash: String,
+}
