@@ -88,7 +88,8 @@ impl<'a> Fields<'a> {
 
     /// Adds a fault at a member.
     pub(crate) fn fault(&mut self, name: &str, message: impl Into<String>) {
-        self.faults.push(Fault::at(format!("{}{}", self.at, pointer(name)), message));
+        let fault = Fault::at_member(name, message);
+        self.faults.push(Fault { pointer: format!("{}{}", self.at, fault.pointer), ..fault });
     }
 
     /// All faults; members that nobody asked for among them.
@@ -106,9 +107,4 @@ impl<'a> Fields<'a> {
 /// Whether a text looks like a code of ISO 4217.
 pub(crate) fn is_currency(code: &str) -> bool {
     code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_uppercase())
-}
-
-/// The JSON pointer to a member (RFC 6901).
-pub(crate) fn pointer(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }

@@ -8,7 +8,7 @@ use countersign_kernel::graph::CompileError;
 use countersign_kernel::prelude::*;
 use serde_json::Value;
 
-use crate::fields::{is_currency, pointer};
+use crate::fields::is_currency;
 use crate::ledger::{self, Ledger, Payment, Receipt};
 use crate::{Money, MoneyError, Outcome, written};
 
@@ -182,7 +182,7 @@ impl Columns {
     }
 
     fn fault(&mut self, name: &str, message: impl Into<String>) {
-        self.faults.push(Fault::at(pointer(name), message));
+        self.faults.push(Fault::at_member(name, message));
     }
 
     /// The columns that no rule reads: what people see beside the question.

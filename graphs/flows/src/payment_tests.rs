@@ -94,7 +94,7 @@ fn rows_that_cannot_be_read_are_refused_column_by_column() {
     assert_eq!(pointers(bad_cells), ["/Trans No", "/currency", "/Amount (£~1€)"]);
     let no_row =
         json!({"trans_no": [], "Trans No": "2", "payee": 0.300_000_000_000_000_04, "amount": 123_456_789_012_345.67});
-    assert_eq!(pointers(no_row), ["/amount", "/trans_no", "/trans_no"]);
+    assert_eq!(pointers(no_row), ["/trans_no", "/Trans No", "/amount"]);
     let too_precise = json!({"trans_no": "1", "payee": "A", "amount": "1.005"});
     assert_eq!(faults(&too_precise), [("/amount".into(), "`1.005` has more than two decimals".into())]);
 }

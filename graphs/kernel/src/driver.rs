@@ -36,6 +36,7 @@ use crate::fault::Fault;
 use crate::graph::CompiledGraph;
 use crate::ids::InterruptId;
 use crate::machine::{Next, Outside, Point, Position, Rest, Resume, Settled, TaskStatus};
+use crate::occurrence::PointKind;
 use crate::ports::{Clock, EffectError, Effects, Ids};
 use crate::principal::Principal;
 use crate::question::Answered;
@@ -94,7 +95,9 @@ impl Driver {
     /// # Errors
     /// As [`answer`](Self::answer).
     pub async fn answer_as(&mut self, address: &str, answer: Value) -> Result<(), DriverError> {
-        let points = self.points();
+        // A stop is no question: no plain value releases it (R11).
+        let is_stop = |point: &Point| matches!(point.kind, PointKind::Break | PointKind::Pause);
+        let points: Vec<Point> = self.points().into_iter().filter(|point| !is_stop(point)).collect();
         match points.as_slice() {
             [point] => self.answer_ids([(point.id.clone(), answer)], address).await,
             points => Err(DriverError::NotOne(points.len())),
@@ -113,7 +116,8 @@ impl Driver {
         let points = self.points();
         let mut valid = Vec::new();
         for (id, answer) in answers {
-            let point = points.iter().find(|p| p.id == id).ok_or_else(|| DriverError::NotOpen(id.clone()))?;
+            let point = points.iter().find(|p| p.id == id && valid.iter().all(|(taken, _)| *taken != id));
+            let point = point.ok_or_else(|| DriverError::NotOpen(id.clone()))?;
             let value = match point.request() {
                 Some(request) => request.question.validate(&answer).map_err(DriverError::Invalid)?,
                 None => answer,

@@ -16,4 +16,10 @@ impl Fault {
     pub fn at(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), message: message.into() }
     }
+
+    /// A fault at a member of the whole, whatever its name.
+    #[must_use]
+    pub fn at_member(name: &str, message: impl Into<String>) -> Self {
+        Self::at(format!("/{}", name.replace('~', "~0").replace('/', "~1")), message)
+    }
 }

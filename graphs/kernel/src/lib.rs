@@ -13,10 +13,6 @@
 //! Rules named K1 to K22 and R1 to R32 in these pages are the project's
 //! numbered semantics; ARCHITECTURE.md says where each is held.
 
-// The derive names this crate by its public name, also inside it.
-#[cfg(test)]
-extern crate self as countersign_kernel;
-
 pub mod address;
 pub mod canonical;
 pub mod context;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::Address;
+use crate::address::{Address, SegmentKind};
 use crate::ids::InterruptId;
 use crate::question::Answered;
 use crate::time::Timestamp;
@@ -120,12 +120,6 @@ impl Occurrence {
     pub(crate) fn next_number(&self) -> u32 {
         u32::try_from(self.questions.len()).unwrap_or(u32::MAX)
     }
-
-    /// Parked: something is open and nothing was answered just now, so it
-    /// must not run (K7).
-    pub(crate) fn is_parked(&self) -> bool {
-        self.questions.iter().any(QuestionRecord::is_open) && !self.questions.iter().any(|q| q.fresh)
-    }
 }
 
 /// The occurrences of one task: the node itself and the parts it entered.
@@ -142,6 +136,36 @@ impl Occurrences {
     /// The record at an address, made on first use.
     pub fn entry(&mut self, address: &Address) -> &mut Occurrence {
         self.0.entry(address.clone()).or_default()
+    }
+
+    /// The records at an address and below it; one run of the order.
+    fn within(&self, address: &Address) -> impl Iterator<Item = (&Address, &Occurrence)> {
+        self.0.range(address..).take_while(|(at, _)| at.segments().starts_with(address.segments()))
+    }
+
+    /// Parked: something at the address (or below it, if `parts` count) is
+    /// open and nothing there was answered just now, so it must not run (K7).
+    pub(crate) fn is_parked(&self, address: &Address, parts: bool) -> bool {
+        let within =
+            || self.within(address).flat_map(|(at, occurrence)| occurrence.questions.iter().map(move |q| (at, q)));
+        let open = within().any(|(at, question)| question.is_open() && (parts || at == address));
+        open && !within().any(|(_, question)| question.fresh)
+    }
+
+    /// Closes what is open at an address and below it: it has finished without.
+    pub(crate) fn withdraw(&mut self, address: &Address) {
+        let within = self.0.range_mut(address..).take_while(|(at, _)| at.segments().starts_with(address.segments()));
+        for question in within.flat_map(|(_, occurrence)| &mut occurrence.questions).filter(|q| q.is_open()) {
+            question.state = QuestionState::Superseded;
+        }
+    }
+
+    /// The slots of a batch that are on record, by number, each under the
+    /// label it had first.
+    pub(crate) fn slots(&self, parent: &Address, batch: &str) -> BTreeMap<u64, Address> {
+        let segments = self.within(parent).filter_map(|(at, _)| at.segments().get(parent.segments().len()));
+        let slots = segments.filter(|segment| segment.kind == SegmentKind::Slot && segment.name == batch);
+        slots.map(|segment| (segment.visit, parent.child(segment.clone()))).collect()
     }
 
     /// All records with their addresses, in address order.

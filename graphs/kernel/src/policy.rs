@@ -9,6 +9,10 @@ use serde_json::Value;
 use crate::canonical::canonical_text;
 use crate::principal::{Approver, Principal};
 
+/// Held by one who may stand in for every role: the local administrator, as
+/// long as nobody is configured (R18). No configured role can be named so.
+pub const EVERY_ROLE: &str = "*";
+
 /// The rule under which a request is decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,7 +105,7 @@ impl Policy {
         }
         let listed = self.approvers.iter().any(|approver| match approver {
             Approver::Principal(principal) => *principal == voter.principal,
-            Approver::Role(role) => voter.roles.contains(role),
+            Approver::Role(role) => voter.roles.iter().any(|held| held == role || held == EVERY_ROLE),
         });
         if listed { Ok(()) } else { Err(Refusal::NotAnApprover) }
     }
@@ -165,6 +169,8 @@ mod tests {
         assert_eq!(policy.admit(&voter("Ann@Example.com", &[])), Ok(()));
         assert_eq!(policy.admit(&voter("cy@example.com", &["finance"])), Ok(()));
         assert_eq!(policy.admit(&voter("cy@example.com", &["sales"])), Err(Refusal::NotAnApprover));
+        assert_eq!(policy.admit(&voter("cy@example.com", &[EVERY_ROLE])), Ok(()));
+        assert_eq!(policy.admit(&voter("bob@example.com", &[EVERY_ROLE])), Err(Refusal::Excluded));
         assert_eq!(policy.admit(&voter("bob@example.com", &["finance"])), Err(Refusal::Excluded));
     }
 

@@ -1,3 +1,5 @@
+//! Mails as composed, read by a real MIME parser.
+
 use std::path::Path;
 
 use countersign_kernel::question::{Choice, Question, modal};

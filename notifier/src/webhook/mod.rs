@@ -31,6 +31,7 @@ pub struct WebhookEndpoint {
     name: String,
     url: Url,
     secrets: Vec<WebhookSecret>,
+    allow_private: bool,
 }
 
 impl WebhookEndpoint {
@@ -62,7 +63,16 @@ impl WebhookEndpoint {
             .map(|secret| WebhookSecret::parse(secret.as_ref()))
             .collect::<Result<_, _>>()
             .map_err(|error| fault(&error.to_string()))?;
-        Ok(Self { name, url, secrets })
+        Ok(Self { name, url, secrets, allow_private: false })
+    }
+
+    /// Lets this endpoint be on a private, loopback or other address that is
+    /// not public. Off unless said, so that an endpoint's URL cannot be used to
+    /// reach into the network that the server stands in.
+    #[must_use]
+    pub fn allow_private(mut self, allow: bool) -> Self {
+        self.allow_private = allow;
+        self
     }
 
     /// The endpoint's name.
@@ -88,22 +98,13 @@ pub struct WebhookConfig {
     /// How long one request may take, from looking up the name to the head of
     /// the response.
     pub timeout: Duration,
-    /// Whether endpoints may be on private, loopback and other addresses that
-    /// are not public. Off, so that an endpoint's URL cannot be used to reach
-    /// into the network that the server stands in.
-    pub allow_private: bool,
 }
 
 impl WebhookConfig {
-    /// No endpoints yet, 10 seconds for each request, public addresses only.
+    /// No endpoints yet, 10 seconds for each request.
     #[must_use]
     pub fn new(base_url: impl Into<String>) -> Self {
-        Self {
-            base_url: base_url.into(),
-            endpoints: Vec::new(),
-            timeout: Duration::from_secs(10),
-            allow_private: false,
-        }
+        Self { base_url: base_url.into(), endpoints: Vec::new(), timeout: Duration::from_secs(10) }
     }
 }
 
@@ -134,8 +135,10 @@ pub enum WebhookFault {
 pub struct WebhookChannel {
     base_url: String,
     endpoints: Vec<WebhookEndpoint>,
-    allow_private: bool,
-    client: Client,
+    /// Refuses names that lead to addresses that are not public.
+    public: Client,
+    /// For endpoints that were allowed to be anywhere.
+    anywhere: Client,
     clock: Arc<dyn Clock>,
 }
 
@@ -157,41 +160,36 @@ impl WebhookChannel {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(WebhookFault::NoTlsProvider);
         }
-        let mut builder = Client::builder()
-            .user_agent("countersign")
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .timeout(config.timeout);
-        if !config.allow_private {
-            builder = builder.dns_resolver(PublicOnly);
-        }
-        let client = builder.build().map_err(|error| WebhookFault::Client(error.to_string()))?;
-        Ok(Self {
-            base_url: config.base_url,
-            endpoints: config.endpoints,
-            allow_private: config.allow_private,
-            client,
-            clock,
-        })
+        let builder = || {
+            Client::builder()
+                .user_agent("countersign")
+                .redirect(redirect::Policy::none())
+                .no_proxy()
+                .timeout(config.timeout)
+        };
+        let client = |error: reqwest::Error| WebhookFault::Client(error.to_string());
+        let public = builder().dns_resolver(PublicOnly).build().map_err(client)?;
+        let anywhere = builder().build().map_err(client)?;
+        Ok(Self { base_url: config.base_url, endpoints: config.endpoints, public, anywhere, clock })
     }
 
-    /// Refuses a URL that names a forbidden address itself, for which no name
-    /// is looked up.
-    fn check_literal(&self, url: &Url) -> Result<(), DeliveryError> {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    /// The client for an endpoint. Refuses a URL that names a forbidden address
+    /// itself, for which no name is looked up.
+    fn client(&self, endpoint: &WebhookEndpoint) -> Result<&Client, DeliveryError> {
+        if endpoint.allow_private {
+            return Ok(&self.anywhere);
+        }
+        let host = endpoint.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         match host.parse::<IpAddr>() {
-            Ok(address) if !self.allow_private && !is_public(address) => Err(permanent(NotPublic.to_string())),
-            _ => Ok(()),
+            Ok(address) if !is_public(address) => Err(permanent(NotPublic.to_string())),
+            _ => Ok(&self.public),
         }
     }
 }
 
 impl fmt::Debug for WebhookChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookChannel")
-            .field("endpoints", &self.endpoints)
-            .field("allow_private", &self.allow_private)
-            .finish_non_exhaustive()
+        f.debug_struct("WebhookChannel").field("endpoints", &self.endpoints).finish_non_exhaustive()
     }
 }
 
@@ -215,12 +213,11 @@ impl Channel for WebhookChannel {
             .iter()
             .find(|endpoint| endpoint.name == principal.name())
             .ok_or_else(|| permanent(format!("no webhook endpoint `{}` is configured", principal.name())))?;
-        self.check_literal(&endpoint.url)?;
+        let client = self.client(endpoint)?;
         let body = body::asked(notice, &self.base_url)?;
         let id = notice.delivery.as_str();
         let seconds = self.clock.now().as_micros().div_euclid(1_000_000);
-        let response = self
-            .client
+        let response = client
             .post(endpoint.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(ID, id)

@@ -1,3 +1,5 @@
+//! The webhook channel against a real HTTP server on loopback.
+
 use std::net::SocketAddr;
 
 use base64::Engine as _;
@@ -83,7 +85,7 @@ fn channel(url: &str, change: impl FnOnce(&mut WebhookConfig)) -> WebhookChannel
 }
 
 fn local(at: SocketAddr, path: &str) -> WebhookChannel {
-    channel(&format!("http://{at}/{path}"), |config| config.allow_private = true)
+    channel(&format!("http://{at}/{path}"), |config| config.endpoints[0].allow_private = true)
 }
 
 #[tokio::test]
@@ -178,7 +180,7 @@ async fn the_status_decides_about_another_attempt() {
 async fn silence_and_absence_can_be_tried_again() {
     let (at, _requests) = server().await;
     let slow = channel(&format!("http://{at}/silence"), |config| {
-        config.allow_private = true;
+        config.endpoints[0].allow_private = true;
         config.timeout = Duration::from_millis(50);
     });
     let error = slow.send(&notice(ChannelName::Webhook)).await.expect_err("no answer");
@@ -212,7 +214,7 @@ async fn private_addresses_are_refused_by_number_and_by_name() {
         assert!(error.message.contains("private"), "{url}: {error}");
     }
     assert!(requests.try_recv().is_err(), "nothing arrived");
-    let allowed = channel(&format!("http://localhost:{port}/200"), |config| config.allow_private = true);
+    let allowed = channel(&format!("http://localhost:{port}/200"), |config| config.endpoints[0].allow_private = true);
     allowed.send(&notice(ChannelName::Webhook)).await.expect("allowed");
 }
 

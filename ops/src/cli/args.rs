@@ -86,7 +86,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub each: Option<PathBuf>,
     /// The column that identifies a row; without it, all of its content does.
-    #[arg(long, value_name = "COLUMN", requires = "each")]
+    #[arg(long, value_name = "COLUMN", requires = "each", conflicts_with = "input")]
     pub key: Option<String>,
     /// How long to wait.
     #[command(flatten)]

@@ -16,6 +16,8 @@ mod output;
 mod run;
 mod server;
 mod signals;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod up;
 mod wait;

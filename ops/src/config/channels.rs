@@ -202,7 +202,7 @@ impl Webhook {
     /// The URL or a secret is unusable; never after [`Config::load`](super::Config::load).
     pub fn endpoint(&self) -> Result<WebhookEndpoint, WebhookFault> {
         let secrets: Vec<&str> = self.secrets.iter().map(Secret::expose).collect();
-        WebhookEndpoint::new(&self.name, &self.url, &secrets)
+        Ok(WebhookEndpoint::new(&self.name, &self.url, &secrets)?.allow_private(self.allow_private))
     }
 }
 

@@ -80,7 +80,6 @@ impl Default for Config {
 }
 
 /// The variables of this process, for [`Config::load`].
-#[must_use]
 pub fn environment() -> impl Fn(&str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     |name: &str| std::env::var(name).ok()

@@ -62,7 +62,7 @@ impl Engine {
         match &end {
             DeliveryEnd::Sent { .. } => tracing::info!(%thread, %delivery, attempt, "delivered"),
             DeliveryEnd::Retry { error, .. } => {
-                tracing::warn!(%thread, %delivery, attempt, error, "delivery will be retried")
+                tracing::warn!(%thread, %delivery, attempt, error, "delivery will be retried");
             }
             DeliveryEnd::Failed { error } => tracing::error!(%thread, %delivery, attempt, error, "delivery failed"),
         }

@@ -8,7 +8,7 @@ use super::Context;
 use crate::node::{NodeError, NodeResult};
 
 /// The name under which a slot's finished result is recorded.
-const RESULT: &str = "=";
+pub(super) const RESULT: &str = "=";
 
 /// One call of a batch: an input, with a label that people read in the
 /// address. The slot number, not the label, makes it unique.
@@ -42,15 +42,23 @@ impl Context {
         Fut: Future<Output = NodeResult<R>> + Send,
     {
         let name = self.nth_use(name);
+        let known = self.occurrences().slots(&self.address, &name);
         let runs = slots.into_iter().enumerate().map(|(number, slot)| {
-            let address = self.address.slot(&name, number as u64, Some(&slot.label));
+            let number = number as u64;
+            // Matched by its number: the label may be another one at each run,
+            // and the first stays in the address (K16).
+            let address = known.get(&number).cloned();
+            let address = address.unwrap_or_else(|| self.address.slot(&name, number, Some(&slot.label)));
             let (cx, body) = (self.part(address), &body);
-            async move { cx.run_slot(slot.input, body).await }
+            async move { (cx.run_slot(slot.input, body).await, cx.waits()) }
         });
         let mut results = Vec::new();
         let mut waits = false;
         let mut failure = None;
-        for outcome in join_all(runs).await {
+        for (outcome, slot_waits) in join_all(runs).await {
+            if slot_waits {
+                self.mark_waiting();
+            }
             match outcome {
                 Ok(result) => results.push(result),
                 Err(NodeError::Interrupted) => waits = true,
@@ -76,18 +84,20 @@ impl Context {
         if let Some(result) = self.recorded(RESULT) {
             return Ok(R::deserialize(result)?);
         }
-        let parked = self.occurrences().get(&self.address).is_some_and(|occurrence| occurrence.is_parked());
+        // A retry enters what has parked parts: what failed may be beside them.
+        let parked = self.occurrences().is_parked(&self.address, !self.shared.retry);
         if parked && !self.shared.resume_all {
             self.mark_waiting();
             return Err(NodeError::Interrupted);
         }
         let result = body(self.clone(), input).await?;
         // A body that swallowed the signal still waits: its question is open.
-        let open = self.occurrences().get(&self.address).is_some_and(|o| o.questions.iter().any(|q| q.is_open()));
-        if open && !self.shared.resume_all {
+        if self.waits() {
             return Err(NodeError::Interrupted);
         }
         self.record(RESULT, &serde_json::to_value(&result)?).await?;
+        // What it did not ask again, it no longer waits for (K20).
+        self.occurrences().withdraw(&self.address);
         Ok(result)
     }
 }

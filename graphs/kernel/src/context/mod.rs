@@ -40,6 +40,8 @@ pub struct TaskScope {
     pub now: Timestamp,
     /// Whether open points run although nobody answered them (K10).
     pub resume_all: bool,
+    /// Whether the task failed and was told to try again (K13).
+    pub retry: bool,
     /// What the graph was given.
     pub resources: Arc<Resources>,
     /// Where results are made durable.
@@ -63,6 +65,7 @@ struct Shared {
     argument: Option<Arc<serde_json::Value>>,
     now: Timestamp,
     resume_all: bool,
+    retry: bool,
     resources: Arc<Resources>,
     effects: Arc<dyn Effects>,
     occurrences: Mutex<Occurrences>,
@@ -74,6 +77,7 @@ struct Shared {
 #[derive(Default)]
 struct Cursor {
     ordinal: u32,
+    waits: bool,
     names: BTreeMap<String, u32>,
 }
 
@@ -97,6 +101,7 @@ impl Context {
                 argument: scope.argument,
                 now: scope.now,
                 resume_all: scope.resume_all,
+                retry: scope.retry,
                 resources: scope.resources,
                 effects: scope.effects,
                 occurrences: Mutex::new(scope.occurrences),
@@ -170,17 +175,27 @@ impl Context {
         ordinal
     }
 
-    /// `name` for its first use in this run, `name#1` for the second, and so on.
+    /// `name` for its first use in this run, `name#1` for the second, and so
+    /// on. Names that could be taken for such a one, or for a slot's result,
+    /// always carry their number.
     fn nth_use(&self, name: &str) -> String {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let count = cursor.names.entry(name.to_owned()).or_insert(0);
-        let unique = if *count == 0 { name.to_owned() } else { format!("{name}#{count}") };
+        let plain = *count == 0 && !name.contains('#') && name != batch::RESULT;
+        let unique = if plain { name.to_owned() } else { format!("{name}#{count}") };
         *count += 1;
         unique
     }
 
     fn mark_waiting(&self) {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner).waits = true;
         self.shared.waits.store(true, Ordering::Release);
+    }
+
+    /// Whether this run of this occurrence reached an open point, its own or
+    /// one of its parts'.
+    fn waits(&self) -> bool {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner).waits
     }
 }
 

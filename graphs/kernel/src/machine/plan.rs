@@ -69,7 +69,7 @@ impl Position {
         now: Timestamp,
     ) -> TaskScope {
         let resume_all = self.resume_all;
-        let Task { plan, record, .. } = &mut self.tasks[index];
+        let Task { plan, record, retry } = &mut self.tasks[index];
         TaskScope {
             address: plan.address.clone(),
             planned_by: plan.planned_by.clone(),
@@ -79,6 +79,7 @@ impl Position {
             occurrences: std::mem::take(&mut record.occurrences),
             now,
             resume_all,
+            retry: *retry,
             resources: Arc::clone(&graph.resources),
             effects,
         }

@@ -36,8 +36,10 @@ impl Position {
         }
         let changes = match self.reduce_all(graph) {
             Ok(changes) => changes,
-            Err((index, message)) => {
-                self.fail(index, message);
+            Err((writers, message)) => {
+                for index in writers {
+                    self.fail(index, message.clone());
+                }
                 return Settled::Refused;
             }
         };
@@ -120,12 +122,15 @@ impl Position {
         None
     }
 
+    fn writers(&self, key: &str) -> Vec<usize> {
+        let writes = |i: &usize| {
+            self.tasks[*i].record.outcome.iter().any(|outcome| outcome.writes.iter().any(|(k, _)| k == key))
+        };
+        (0..self.tasks.len()).filter(writes).collect()
+    }
+
     fn fail_writers(&mut self, key: &str) {
-        let writers: Vec<usize> = (0..self.tasks.len())
-            .filter(|&i| {
-                self.tasks[i].record.outcome.iter().any(|outcome| outcome.writes.iter().any(|(k, _)| k == key))
-            })
-            .collect();
+        let writers = self.writers(key);
         let names: Vec<String> = writers.iter().map(|&i| self.tasks[i].plan.node.clone()).collect();
         for index in writers {
             self.fail(
@@ -146,14 +151,23 @@ impl Position {
         record.error = Some(message);
     }
 
-    fn reduce_all(&self, graph: &CompiledGraph) -> Result<StepChanges, (usize, String)> {
+    fn reduce_all(&self, graph: &CompiledGraph) -> Result<StepChanges, (Vec<usize>, String)> {
         // One list of all writes in task order: sums and merges of different
         // tasks build on each other, appends follow each other.
         let mut all = Vec::new();
         for task in &self.tasks {
             all.extend(task.record.outcome.iter().flat_map(|outcome| outcome.writes.iter().cloned()));
         }
-        reduce_writes(graph, &self.state, &all).map_err(|message| (0, message))
+        reduce_writes(graph, &self.state, &all).map_err(|message| {
+            // Each task's own writes fit (checked when it finished), so the
+            // fault lies with those who wrote the same key together.
+            let faulty = |key: &str| {
+                let writes: Vec<_> = all.iter().filter(|(written, _)| written == key).cloned().collect();
+                reduce_writes(graph, &self.state, &writes).is_err()
+            };
+            let key = graph.keys.keys().find(|key| faulty(key));
+            (key.map_or_else(|| (0..self.tasks.len()).collect(), |key| self.writers(key)), message)
+        })
     }
 
     /// Counts arrivals at joins; returns the targets that are complete.

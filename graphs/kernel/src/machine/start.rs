@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::plan::{decide, reduce_writes};
 use super::settle::{StepChanges, new_checkpoint, plan_tasks};
@@ -62,20 +62,16 @@ impl Position {
         outside: Outside<'_>,
         parent: Option<crate::ids::CheckpointId>,
     ) -> Result<StepChanges, Vec<Fault>> {
-        let writes = read_input(graph, input)?;
+        let (writes, mut faults) = read_input(graph, input)?;
         let changes = reduce_writes(graph, &self.state, &writes).map_err(|message| vec![Fault::at("", message)])?;
         let mut values = self.state.values().clone();
         for (key, change) in &changes {
             values.apply(key, change);
         }
-        let missing: Vec<Fault> = graph
-            .keys
-            .values()
-            .filter(|key| key.required && values.get(&key.name).is_none())
-            .map(|key| Fault::at(format!("/{}", key.name), "is missing"))
-            .collect();
-        if !missing.is_empty() {
-            return Err(missing);
+        let missing = graph.keys.values().filter(|key| key.required && values.get(&key.name).is_none());
+        faults.extend(missing.map(|key| Fault::at_member(&key.name, "is missing")));
+        if !faults.is_empty() {
+            return Err(faults);
         }
         let state = StateView::new(values);
         state
@@ -98,20 +94,21 @@ impl Position {
     }
 }
 
-fn read_input(graph: &CompiledGraph, input: &Value) -> Result<Vec<(String, Value)>, Vec<Fault>> {
+type Entries = Vec<(String, Value)>;
+
+/// What the input writes to declared keys, and a fault for each other key.
+fn read_input(graph: &CompiledGraph, input: &Value) -> Result<(Entries, Vec<Fault>), Vec<Fault>> {
     if let Some(read) = &graph.input {
-        return read(input).map(|members| members.into_iter().collect());
+        return read(input).map(|members| (members.into_iter().collect(), Vec::new()));
     }
     let Value::Object(members) = input else {
         let keys: Vec<&str> = graph.keys.keys().map(String::as_str).collect();
         return Err(vec![Fault::at("", format!("expected an object with the keys {}", keys.join(", ")))]);
     };
-    let unknown: Vec<Fault> = members
-        .keys()
-        .filter(|key| !graph.keys.contains_key(*key))
-        .map(|key| Fault::at(format!("/{key}"), "is no key of this graph"))
-        .collect();
-    if unknown.is_empty() { Ok(Map::clone(members).into_iter().collect()) } else { Err(unknown) }
+    let (known, unknown): (Entries, Entries) =
+        members.clone().into_iter().partition(|(key, _)| graph.keys.contains_key(key));
+    let faults = unknown.iter().map(|(key, _)| Fault::at_member(key, "is no key of this graph")).collect();
+    Ok((known, faults))
 }
 
 /// Gives keys that nobody wrote their neutral value.

@@ -96,7 +96,10 @@ impl Task {
         match self.record.status {
             TaskStatus::Pending => true,
             TaskStatus::Waiting => resume_all || self.record.occurrences.has_fresh(),
-            TaskStatus::Failed => self.retry || self.record.occurrences.has_fresh(),
+            TaskStatus::Failed => {
+                let open = self.record.occurrences.has_open();
+                self.retry || self.record.occurrences.has_fresh() || (resume_all && open)
+            }
             TaskStatus::Done => false,
         }
     }

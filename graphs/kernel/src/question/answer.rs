@@ -28,8 +28,8 @@ impl Question {
             Self::Form { schema } => return form::validate(schema, map),
         };
         for name in map.keys().filter(|name| !allowed.contains(&name.as_str())) {
-            faults.push(Fault::at(
-                format!("/{name}"),
+            faults.push(Fault::at_member(
+                name,
                 format!("unknown member; a {} is answered with {}", self.kind(), self.example()),
             ));
         }

@@ -110,19 +110,19 @@ pub(super) fn validate(schema: &Value, answer: &Map<String, Value>) -> Result<Va
     let mut faults = Vec::new();
     let mut valid = Map::new();
     for name in answer.keys().filter(|name| !fields.iter().any(|field| field.name == **name)) {
-        faults.push(Fault::at(format!("/{name}"), "the form has no such field"));
+        faults.push(Fault::at_member(name, "the form has no such field"));
     }
     for field in &fields {
         match answer.get(&field.name) {
             None | Some(Value::Null) if field.required => {
-                faults.push(Fault::at(format!("/{}", field.name), "must be filled in"));
+                faults.push(Fault::at_member(&field.name, "must be filled in"));
             }
             None | Some(Value::Null) => {}
             Some(value) => match check(&field.kind, value) {
                 Ok(()) => {
                     valid.insert(field.name.clone(), value.clone());
                 }
-                Err(message) => faults.push(Fault::at(format!("/{}", field.name), message)),
+                Err(message) => faults.push(Fault::at_member(&field.name, message)),
             },
         }
     }

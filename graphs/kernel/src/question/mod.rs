@@ -2,7 +2,7 @@
 //!
 //! A [`Request`] is the payload of an interrupt that people decide on. It
 //! carries the [`Question`] (one of seven kinds), the words around it, and the
-//! [`Policy`](crate::policy::Policy). Answers are validated against the
+//! [`Policy`]. Answers are validated against the
 //! question before anything is recorded (K5, K11).
 
 mod answer;

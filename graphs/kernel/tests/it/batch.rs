@@ -190,7 +190,8 @@ fn a_slot_that_swallows_the_signal_of_its_own_batch_still_waits() {
     let mut run = start(single(with(&(), |cx, ()| async move {
         let results: Vec<Option<Vec<Value>>> = cx
             .batch("outer", vec![Slot::new("x", ())], |cx, ()| async move {
-                let inner = cx.batch("inner", vec![Slot::new("y", ())], |cx, ()| async move { cx.interrupt("y?").await });
+                let inner =
+                    cx.batch("inner", vec![Slot::new("y", ())], |cx, ()| async move { cx.interrupt("y?").await });
                 Ok(inner.await.ok())
             })
             .await?;
@@ -230,4 +231,67 @@ fn two_batches_of_one_name_and_steps_in_slots_do_not_meet() {
     assert_eq!(run.rest(), Rest::Succeeded);
     assert_eq!(runs.all().len(), 4, "four keys for four slots");
     assert!(runs.all().values().all(|runs| *runs == 2), "each slot ran once to ask and once with its answer");
+}
+
+#[test]
+fn a_slot_that_gives_up_at_a_resume_all_has_nothing_open_any_more() {
+    let mut run = start(single(with(&(), |cx, ()| async move {
+        let slots = ["x", "y"].map(|label| Slot::new(label, label)).into();
+        let results: Vec<Value> = cx
+            .batch("tools", slots, |cx, label| async move {
+                if label == "x" && cx.is_resume_all() {
+                    return Ok(json!("gave up"));
+                }
+                cx.interrupt(format!("{label}?")).await
+            })
+            .await?;
+        Ok(Writes::none().with("last", &results))
+    })));
+    let y = point(&run, "y?");
+    resume(&mut run, RESUME_ALL);
+    assert_eq!(run.points(), [y]);
+    answer(&mut run, "Y");
+    assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!(["gave up", "Y"])));
+}
+
+#[test]
+fn a_retry_reaches_a_failed_slot_beside_a_parked_one_at_any_depth() {
+    let runs = Runs::default();
+    let mut run = start(single(with(&runs, |cx, runs| async move {
+        let results: Vec<Vec<Value>> = cx
+            .batch("outer", vec![Slot::new("x", ())], |cx, ()| {
+                let runs = runs.clone();
+                async move {
+                    let slots = ["ask", "bad"].map(|label| Slot::new(label, label)).into();
+                    cx.batch("inner", slots, |cx, label| {
+                        let attempt = runs.hit(label);
+                        async move {
+                            match label {
+                                "ask" => cx.interrupt("ask?").await,
+                                _ if attempt == 1 => Err(NodeError::failed("once")),
+                                _ => Ok(json!(attempt)),
+                            }
+                        }
+                    })
+                    .await
+                }
+            })
+            .await?;
+        Ok(Writes::none().with("last", &results))
+    })));
+    assert_eq!(run.rest(), Rest::Failed);
+    resume(&mut run, RETRY);
+    assert_eq!((run.rest(), runs.of("ask"), runs.of("bad")), (Rest::Parked, 1, 2));
+    answer(&mut run, "A");
+    assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!([["A", 2]])));
+}
+
+#[test]
+fn a_slot_that_only_claims_to_wait_is_a_failure() {
+    let run = start(single(with(&(), |cx, ()| async move {
+        let results: Vec<Value> =
+            cx.batch("tools", vec![Slot::new("x", ())], |_, ()| async { Err(NodeError::Interrupted) }).await?;
+        Ok(Writes::none().with("last", &results))
+    })));
+    assert_eq!((run.rest(), run.points().len()), (Rest::Failed, 0));
 }

@@ -5,10 +5,11 @@ use countersign_kernel::graph::{CompiledGraph, GraphBuilder, START};
 use countersign_kernel::machine::{BorderReason, Next, Rest};
 use countersign_kernel::node::NodeError;
 use countersign_kernel::occurrence::PointKind;
+use countersign_kernel::question::Answered;
 use countersign_kernel::state::Writes;
 use serde_json::{Value, json};
 
-use crate::ids::{Fixed, position};
+use crate::ids::{Fixed, attempt, position};
 use crate::support::*;
 
 /// `a` to `b` to `c`.
@@ -32,7 +33,7 @@ fn stop(run: &Driver) -> (Value, Value) {
 #[test]
 fn a_stop_before_a_node_is_raised_once() {
     let runs = Runs::default();
-    let mut run = start(chain(&runs, |g| drop(g.break_before("b"))));
+    let mut run = start(chain(&runs, |g| _ = g.break_before("b")));
     assert_eq!((stop(&run), run.rest()), ((json!(["b"]), json!([])), Rest::Parked));
     assert_eq!((runs.of("a"), runs.of("b")), (1, 0));
     resume(&mut run, CONTINUE);
@@ -57,7 +58,7 @@ fn a_stop_after_a_node_comes_when_its_superstep_is_complete() {
 #[test]
 fn a_star_stops_everywhere_but_after_the_last_node() {
     let runs = Runs::default();
-    let mut run = start(chain(&runs, |g| drop(g.break_before("*").break_after("*"))));
+    let mut run = start(chain(&runs, |g| _ = g.break_before("*").break_after("*")));
     let mut stops = Vec::new();
     while run.rest() == Rest::Parked {
         stops.push(stop(&run));
@@ -99,7 +100,7 @@ fn a_stop_in_a_loop_is_raised_at_each_round_with_a_new_id() {
 #[test]
 fn a_stop_is_released_by_its_id_and_by_resume_all_but_by_no_plain_answer() {
     let runs = Runs::default();
-    let mut by_id = start(chain(&runs, |g| drop(g.break_before("b"))));
+    let mut by_id = start(chain(&runs, |g| _ = g.break_before("b")));
     let id = by_id.points()[0].id.clone();
     assert_eq!(now(by_id.answer(json!("go on"))), Err(DriverError::NotOne(0)));
     assert_eq!(stop(&by_id), (json!(["b"]), json!([])));
@@ -107,7 +108,7 @@ fn a_stop_is_released_by_its_id_and_by_resume_all_but_by_no_plain_answer() {
     assert_eq!(by_id.rest(), Rest::Succeeded);
     assert_eq!(answer_ids(&mut by_id, &[(&id, Value::Null)]), Err(DriverError::NotOpen(id)));
 
-    let mut by_all = start(chain(&runs, |g| drop(g.break_before("b"))));
+    let mut by_all = start(chain(&runs, |g| _ = g.break_before("b")));
     resume(&mut by_all, RESUME_ALL);
     assert_eq!(by_all.rest(), Rest::Succeeded);
 }
@@ -140,11 +141,30 @@ fn continue_answers_no_question() {
 
 #[test]
 fn an_answer_given_during_a_pause_waits_for_the_release() {
-    let graph = single(asking("n", &Runs::default()));
+    let runs = Runs::default();
+    let graph = single(asking("n", &runs));
     let mut position = position(&graph, [0; 16]);
+    attempt(&graph, &mut position);
     position.pause(&graph, BorderReason::Requested, Fixed::NOW);
-    let kinds: Vec<PointKind> = position.points(&graph).iter().map(|point| point.kind).collect();
-    assert_eq!((kinds, position.next()), (vec![PointKind::Pause], Next::Rest(Rest::Parked)));
+    let points = position.points(&graph);
+    let kinds: Vec<PointKind> = points.iter().map(|point| point.kind).collect();
+    assert_eq!(kinds, [PointKind::Pause, PointKind::Interrupt]);
+    let answered = Answered { value: Some(json!("yes")), by: Vec::new(), at: Fixed::NOW };
+    position.answer(&points[1].id, answered).expect("open");
+    assert_eq!((position.next(), position.points(&graph).len()), (Next::Rest(Rest::Parked), 1));
     position.resume(CONTINUE);
-    assert_eq!((position.next(), position.points(&graph).len()), (Next::Run(vec![0]), 0));
+    assert_eq!(position.next(), Next::Run(vec![0]));
+    attempt(&graph, &mut position);
+    assert_eq!((position.next(), runs.of("n")), (Next::Settle, 2));
+}
+
+#[test]
+fn a_finished_thread_has_nothing_to_pause() {
+    let graph = graph(|g| {
+        g.node("n", counting("n", &Runs::default()));
+        g.branch(START, |_| Ok(vec![]));
+    });
+    let mut position = position(&graph, [0; 16]);
+    position.pause(&graph, BorderReason::RecursionLimit { supersteps: 1 }, Fixed::NOW);
+    assert_eq!((position.next(), position.points(&graph).len()), (Next::Rest(Rest::Succeeded), 0));
 }

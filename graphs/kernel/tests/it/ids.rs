@@ -59,7 +59,7 @@ pub(crate) fn position(graph: &CompiledGraph, salt: [u8; 16]) -> Position {
 }
 
 /// Runs what is due once.
-fn attempt(graph: &CompiledGraph, position: &mut Position) {
+pub(crate) fn attempt(graph: &CompiledGraph, position: &mut Position) {
     let Next::Run(tasks) = position.next() else { panic!("nothing to run") };
     for index in tasks {
         let cx = Context::new(position.scope(graph, index, Arc::new(Kept), Fixed::NOW));
@@ -101,7 +101,9 @@ fn ids_are_new_for_every_round_of_a_loop() {
             Ok(Writes::none().with("last", &answer))
         });
         g.node("a", ask).edge(START, "a");
-        g.branch("a", |view| Ok(if view.values().get("last") == Some(&json!("stop")) { vec![] } else { vec!["a".into()] }));
+        g.branch("a", |view| {
+            Ok(if view.values().get("last") == Some(&json!("stop")) { vec![] } else { vec!["a".into()] })
+        });
     }));
     let mut seen: Vec<(InterruptId, String)> = Vec::new();
     for value in ["on", "on", "stop"] {

@@ -178,7 +178,10 @@ fn a_changed_question_is_asked_as_a_new_one() {
     let request = second.request().expect("a request");
     assert_eq!((request.title.as_str(), &request.question), ("Who pays 900?", &Question::Input { placeholder: None }));
     assert_ne!(second.id, first.id);
-    assert_eq!(now(run.answer_ids([(first.id.clone(), json!({"value": "x"}))], "a@b")), Err(DriverError::NotOpen(first.id)));
+    assert_eq!(
+        now(run.answer_ids([(first.id.clone(), json!({"value": "x"}))], "a@b")),
+        Err(DriverError::NotOpen(first.id))
+    );
     answer(&mut run, json!({"value": "Bob"}));
     assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!("Bob")));
 }

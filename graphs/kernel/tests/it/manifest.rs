@@ -4,7 +4,18 @@ const MANIFEST: &str = include_str!("../../Cargo.toml");
 
 /// Runtimes, databases, clocks, networks, chance.
 const NEVER: [&str; 12] = [
-    "tokio", "async-std", "smol", "sqlx", "rusqlite", "chrono", "reqwest", "hyper", "axum", "rand", "getrandom", "uuid",
+    "tokio",
+    "async-std",
+    "smol",
+    "sqlx",
+    "rusqlite",
+    "chrono",
+    "reqwest",
+    "hyper",
+    "axum",
+    "rand",
+    "getrandom",
+    "uuid",
 ];
 
 fn dependencies(manifest: &str) -> Vec<&str> {

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-fn writing(writes: Writes) -> SharedBody {
-    with(&writes, |_, writes| async move { Ok(writes) })
+fn writing(writes: &Writes) -> SharedBody {
+    with(writes, |_, writes| async move { Ok(writes) })
 }
 
 /// Parallel nodes `a`, `b`… that make these writes.
 fn parallel(bodies: impl IntoIterator<Item = Writes>) -> CompiledGraph {
     graph(|g| {
         for (name, writes) in ["a", "b", "c", "d"].into_iter().zip(bodies) {
-            g.node(name, writing(writes)).edge(START, name);
+            g.node(name, writing(&writes)).edge(START, name);
         }
     })
 }
@@ -38,7 +38,7 @@ fn parallel_writes_are_reduced_in_the_order_of_the_node_names() {
     let item = |text: &str| Writes::none().with("log", &[text]).with("sum", &1).with("got", &json!({"k": text}));
     let run = start(graph(|g| {
         for name in ["c", "a", "b"] {
-            g.node(name, writing(item(name))).edge(START, name);
+            g.node(name, writing(&item(name))).edge(START, name);
         }
     }));
     assert_eq!(Value::Object(run.state()), json!({"log": ["a", "b", "c"], "sum": 3, "got": {"k": "c"}}));
@@ -194,7 +194,9 @@ fn all_edges_and_conditions_of_a_node_apply_and_end_starts_nothing() {
     let runs = Runs::default();
     let run = start(branching(
         |g| {
-            g.branch("a", |_| Ok(vec![END_NAME.into(), "x".into()])).branch("a", |_| Ok(vec!["x".into()])).edge("a", "y");
+            g.branch("a", |_| Ok(vec![END_NAME.into(), "x".into()]))
+                .branch("a", |_| Ok(vec!["x".into()]))
+                .edge("a", "y");
         },
         &runs,
     ));

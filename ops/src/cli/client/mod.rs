@@ -7,6 +7,8 @@
 mod tests;
 mod types;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use countersign_notifier::Secret;
@@ -21,6 +23,10 @@ pub use self::types::{
 /// The pauses between attempts, in milliseconds: about 25 seconds in all, so
 /// that a restart in between goes unnoticed.
 const PAUSES_MS: [u64; 10] = [50, 100, 200, 400, 800, 1_500, 3_000, 5_000, 7_000, 7_000];
+
+/// How many of them a server gets that has never answered: it may just be
+/// starting, but more likely the address is wrong.
+const FIRST_PAUSES: usize = 6;
 
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,6 +89,8 @@ pub struct Client {
     server: Url,
     token: Option<Secret>,
     pauses: &'static [u64],
+    /// Whether the server has ever answered.
+    reached: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -105,7 +113,7 @@ impl Client {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| setup(error.to_string()))?;
-        Ok(Self { http, server: url, token, pauses: &PAUSES_MS })
+        Ok(Self { http, server: url, token, pauses: &PAUSES_MS, reached: Arc::default() })
     }
 
     /// Starts a thread; with a `thread_id`, once however often it is called.
@@ -189,7 +197,7 @@ impl Client {
         repeat: Repeat,
     ) -> Result<Reply, ClientError> {
         let url = self.url(path, query);
-        let mut pauses = self.pauses.iter();
+        let mut pauses = self.pauses.iter().enumerate();
         loop {
             let mut request = self.http.request(method.clone(), url.clone());
             if let Some(token) = &self.token {
@@ -199,11 +207,15 @@ impl Client {
                 request = request.json(body);
             }
             let sent = request.send().await;
-            let wait = match &sent {
-                Ok(response) => self.wait_for(response, repeat),
+            let again = match &sent {
+                Ok(response) => {
+                    self.reached.store(true, Ordering::Relaxed);
+                    is_for_later(response.status(), repeat)
+                }
                 Err(error) => error.is_connect() || repeat == Repeat::Safe,
             };
-            if wait && let Some(pause) = pauses.next() {
+            let reached = self.reached.load(Ordering::Relaxed);
+            if again && let Some((_, pause)) = pauses.next().filter(|(used, _)| reached || *used < FIRST_PAUSES) {
                 tokio::time::sleep(Duration::from_millis(*pause)).await;
                 continue;
             }
@@ -212,18 +224,10 @@ impl Client {
             match response.text().await {
                 Ok(text) => return read_reply(status, &text),
                 Err(error) => match pauses.next().filter(|_| repeat == Repeat::Safe) {
-                    Some(pause) => tokio::time::sleep(Duration::from_millis(*pause)).await,
+                    Some((_, pause)) => tokio::time::sleep(Duration::from_millis(*pause)).await,
                     None => return Err(self.failed(error, repeat)),
                 },
             }
-        }
-    }
-
-    /// Whether the reply says to come back later.
-    fn wait_for(&self, response: &reqwest::Response, repeat: Repeat) -> bool {
-        match response.status() {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-            status => status.is_server_error() && repeat == Repeat::Safe,
         }
     }
 
@@ -242,6 +246,14 @@ impl Client {
         } else {
             ClientError::Lost { server, reason }
         }
+    }
+}
+
+/// Whether the reply says to come back later.
+fn is_for_later(status: StatusCode, repeat: Repeat) -> bool {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
+        status => status.is_server_error() && repeat == Repeat::Safe,
     }
 }
 

@@ -45,9 +45,12 @@ impl CsvRows {
         builder.from_reader(self.bytes.as_slice()).into_byte_records()
     }
 
+    /// The rows after the header.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> + Send + '_ {
-        self.records().skip(1).zip(1..).map(|(record, number)| {
-            let line = record.as_ref().ok().and_then(ByteRecord::position).map_or(0, csv::Position::line);
+        let mut lines = Lines { bytes: &self.bytes, at: 0, line: 1 };
+        self.records().skip(1).zip(1..).map(move |(record, number)| {
+            let position = record.as_ref().ok().and_then(ByteRecord::position).map(csv::Position::byte);
+            let line = lines.of_record_at(position.and_then(|byte| usize::try_from(byte).ok()).unwrap_or_default());
             let content = record.map_err(|error| error.to_string()).and_then(|record| self.object(&record));
             Row { number, line, content }
         })
@@ -64,6 +67,27 @@ impl CsvRows {
             object.insert(name.clone(), Value::from(text.trim()));
         }
         Ok(object)
+    }
+}
+
+/// Counts lines along a file. The reader's own count is that of the end of the
+/// record before, which with CRLF or blank lines is another line.
+struct Lines<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    line: u64,
+}
+
+impl Lines<'_> {
+    /// The line of the record whose search began at `byte`.
+    fn of_record_at(&mut self, byte: usize) -> u64 {
+        while let Some(next) = self.bytes.get(self.at)
+            && (self.at < byte || matches!(next, b'\r' | b'\n'))
+        {
+            self.line += u64::from(*next == b'\n');
+            self.at += 1;
+        }
+        self.line
     }
 }
 

@@ -15,7 +15,7 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::StoreError;
 use super::super::commands::{Claim, Claimed, Fence};
-use super::{activate, audit};
+use super::{activate, audit, threads};
 use crate::queue;
 
 pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim) -> Result<Claimed, StoreError> {
@@ -51,7 +51,7 @@ pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim) -> Result<C
             .execute(&mut *conn)
             .await?;
     }
-    sqlx::query("UPDATE runs SET status = 'running' WHERE thread = ?1 AND status = 'queued'")
+    sqlx::query("UPDATE runs SET status = 'running' WHERE thread = ?1 AND status IN ('queued', 'held')")
         .bind(claim.thread.as_str())
         .execute(&mut *conn)
         .await?;
@@ -70,10 +70,7 @@ async fn set_aside(conn: &mut SqliteConnection, claim: &Claim, attempts: u32) ->
     .bind(claim.now.as_micros())
     .execute(&mut *conn)
     .await?;
-    sqlx::query("UPDATE runs SET status = 'held' WHERE thread = ?1 AND finished_at IS NULL")
-        .bind(claim.thread.as_str())
-        .execute(&mut *conn)
-        .await?;
+    threads::hold_runs(conn, &claim.thread).await?;
     sqlx::query(
         "INSERT OR REPLACE INTO dead_letters (thread, id, kind, subject, reason, attempts, died_at)
          VALUES (?1, 'advance', 'advance', NULL, ?2, ?3, ?4)",

@@ -114,7 +114,12 @@ async fn rest(conn: &mut SqliteConnection, commit: &StepCommit, rest: &RestAs) -
     .bind(held_reason)
     .execute(&mut *conn)
     .await?;
-    threads::finish_runs(conn, thread, rest.status(), commit.now).await?;
+    if matches!(rest, RestAs::Held { .. }) {
+        // Not ended, only set aside: what was asked for is still to be done.
+        threads::hold_runs(conn, thread).await?;
+    } else {
+        threads::finish_runs(conn, thread, rest.status(), commit.now).await?;
+    }
     let operator_cares = match rest {
         RestAs::Held { reason } => Some(("held", json!({"reason": reason}))),
         RestAs::Cancelled => Some(("cancelled", json!({}))),

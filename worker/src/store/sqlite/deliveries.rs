@@ -23,6 +23,19 @@ pub(super) async fn take(
     taken_until: Timestamp,
     now: Timestamp,
 ) -> Result<Option<DeliveryTask>, StoreError> {
+    // An attempt that was under way when the request closed is not repeated.
+    sqlx::query(
+        "UPDATE deliveries SET status = 'skipped', taken_until = 0,
+                detail = 'the request closed before it was known to be sent'
+         WHERE thread = ?1 AND delivery = ?2 AND (status = 'pending' OR (status = 'sending' AND taken_until < ?3))
+           AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.thread = deliveries.thread
+                           AND r.interrupt = deliveries.interrupt AND r.status = 'open')",
+    )
+    .bind(thread.as_str())
+    .bind(delivery.as_str())
+    .bind(now.as_micros())
+    .execute(&mut *conn)
+    .await?;
     let taken = sqlx::query(
         "UPDATE deliveries SET possibly_twice = max(possibly_twice, status = 'sending'), status = 'sending',
                 attempts = attempts + 1, taken_until = ?3

@@ -48,13 +48,7 @@ pub struct SqliteStore {
     writer: Writer,
     write_pool: SqlitePool,
     readers: SqlitePool,
-}
-
-/// What a migration did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Migrated {
-    /// The newest version that is applied now.
-    pub version: i64,
+    migrated: Vec<String>,
 }
 
 impl SqliteStore {
@@ -80,7 +74,13 @@ impl SqliteStore {
         queue::migrate(&write_pool).await?;
         let mut ours = sqlx::migrate!("../migrations/sqlite");
         ours.dangerous_set_table_name(MIGRATIONS_TABLE);
+        let before = applied(&write_pool).await?;
         ours.run(&write_pool).await.map_err(|error| StoreError::Database(error.to_string()))?;
+        let migrated = ours
+            .iter()
+            .filter(|step| !before.contains(&step.version))
+            .map(|step| format!("{:04} {}", step.version, step.description))
+            .collect();
         let readers = SqlitePoolOptions::new()
             .max_connections(4)
             .min_connections(0)
@@ -88,7 +88,7 @@ impl SqliteStore {
             .connect_with(options.read_only(true).create_if_missing(false))
             .await?;
         let writer = Writer::start(write_pool.clone());
-        Ok(Self { writer, write_pool, readers })
+        Ok(Self { writer, write_pool, readers, migrated })
     }
 
     /// The one write connection, for the queue's carrier.
@@ -97,15 +97,10 @@ impl SqliteStore {
         self.write_pool.clone()
     }
 
-    /// The newest migration that is applied.
-    ///
-    /// # Errors
-    /// Only of the database.
-    pub async fn migrated(&self) -> Result<Migrated, StoreError> {
-        let version: i64 = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM countersign_migrations")
-            .fetch_one(&self.readers)
-            .await?;
-        Ok(Migrated { version })
+    /// The migrations that opening applied, by number and name.
+    #[must_use]
+    pub fn migrated(&self) -> &[String] {
+        &self.migrated
     }
 
     /// Finishes what is being written and closes the file.
@@ -114,6 +109,18 @@ impl SqliteStore {
         self.readers.close().await;
         self.write_pool.close().await;
     }
+}
+
+/// The versions of our migrations that the file has.
+async fn applied(pool: &SqlitePool) -> Result<Vec<i64>, StoreError> {
+    let known: Option<i64> = sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1")
+        .bind(MIGRATIONS_TABLE)
+        .fetch_optional(pool)
+        .await?;
+    if known.is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(sqlx::query_scalar("SELECT version FROM countersign_migrations").fetch_all(pool).await?)
 }
 
 /// Runs one command in the writer: `write!(self, |conn| expression)`.

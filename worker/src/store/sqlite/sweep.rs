@@ -18,8 +18,8 @@ pub(super) async fn find(
     let grace = i64::try_from(grace.as_micros()).unwrap_or(i64::MAX);
     let before = now.as_micros().saturating_sub(grace);
     let mut due = Vec::new();
-    let threads: Vec<String> = sqlx::query_scalar(
-        "SELECT thread FROM threads
+    let threads = sqlx::query(
+        "SELECT updated_at, thread FROM threads
          WHERE status IN ('queued', 'running') AND not_before <= ?1
            AND ((lease_owner IS NULL AND updated_at <= ?2) OR (lease_owner IS NOT NULL AND lease_until < ?1))
          ORDER BY updated_at LIMIT ?3",
@@ -30,10 +30,10 @@ pub(super) async fn find(
     .fetch_all(&mut *conn)
     .await?;
     for thread in threads {
-        due.push(Due::Thread(parse("thread id", thread)?));
+        due.push((thread.try_get::<i64, _>(0)?, Due::Thread(parse("thread id", thread.try_get(1)?)?)));
     }
     let deliveries = sqlx::query(
-        "SELECT thread, delivery FROM deliveries
+        "SELECT next_attempt_at, thread, delivery FROM deliveries
          WHERE (status = 'pending' AND next_attempt_at <= ?2) OR (status = 'sending' AND taken_until < ?1)
          ORDER BY next_attempt_at LIMIT ?3",
     )
@@ -43,9 +43,13 @@ pub(super) async fn find(
     .fetch_all(conn)
     .await?;
     for row in deliveries {
-        due.push(Due::Delivery(parse("thread id", row.try_get(0)?)?, parse("delivery id", row.try_get(1)?)?));
+        let delivery = Due::Delivery(parse("thread id", row.try_get(1)?)?, parse("delivery id", row.try_get(2)?)?);
+        due.push((row.try_get(0)?, delivery));
     }
-    Ok(due)
+    // Neither kind keeps the other from its turn.
+    due.sort_by_key(|(since, _)| *since);
+    due.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(due.into_iter().map(|(_, due)| due).collect())
 }
 
 /// The one process of a data folder has just started, so whoever held

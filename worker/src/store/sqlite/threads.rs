@@ -230,6 +230,15 @@ pub(super) async fn finish_runs(
     Ok(())
 }
 
+/// The runs of a thread that is set aside go on when it does.
+pub(super) async fn hold_runs(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE runs SET status = 'held' WHERE thread = ?1 AND finished_at IS NULL")
+        .bind(thread.as_str())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 pub(super) async fn release_hold(
     conn: &mut SqliteConnection,
     thread: ThreadId,

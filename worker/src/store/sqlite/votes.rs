@@ -4,6 +4,7 @@
 use countersign_kernel::canonical::canonical_text;
 use countersign_kernel::ids::{InterruptId, ThreadId};
 use countersign_kernel::policy::{Verdict, Vote};
+use countersign_kernel::principal::Principal;
 use countersign_kernel::question::{Answered, Request};
 use serde_json::{Value, json};
 use sqlx::{Row, SqliteConnection};
@@ -86,19 +87,33 @@ async fn cast(conn: &mut SqliteConnection, vote: &RecordVote) -> Result<Voted, S
         return Err(Refusal::RequestChanged { interrupt: id.clone(), revision: asked.revision }.into());
     }
     insert_vote(conn, &asked, vote, &value).await?;
-    let verdict = match &request {
-        Some(request) => {
-            let votes: Vec<Vote> = points::votes(conn, &asked.thread, id)
-                .await?
-                .into_iter()
-                .filter(|(principal, _, _)| *principal != vote.voter.principal)
-                .map(|(principal, value, _)| Vote { principal, value })
-                .collect();
-            request.policy.judge(&votes, &Vote { principal: vote.voter.principal.clone(), value: value.clone() })
-        }
-        None => Verdict::Decided { answer: value.clone(), by: vec![vote.voter.principal.clone()] },
-    };
+    let verdict = judge(conn, &asked, vote, &value, request.as_ref()).await?;
     conclude(conn, &asked, vote, verdict, request.map_or(1, |request| request.policy.need)).await
+}
+
+/// What a vote leads to, beside those of others.
+async fn judge(
+    conn: &mut SqliteConnection,
+    asked: &Asked,
+    vote: &RecordVote,
+    value: &Value,
+    request: Option<&Request>,
+) -> Result<Verdict, StoreError> {
+    let own = Vote { principal: vote.voter.principal.clone(), value: value.clone() };
+    let Some(request) = request else {
+        return Ok(Verdict::Decided { answer: own.value, by: vec![own.principal] });
+    };
+    let others: Vec<Vote> = points::votes(conn, &asked.thread, &vote.interrupt)
+        .await?
+        .into_iter()
+        .filter(|(principal, _, _)| *principal != own.principal)
+        .map(|(principal, value, _)| Vote { principal, value })
+        .collect();
+    Ok(request.policy.judge(&others, &own))
+}
+
+fn count(by: &[Principal]) -> u32 {
+    u32::try_from(by.len()).unwrap_or(u32::MAX)
 }
 
 async fn find(conn: &mut SqliteConnection, id: &InterruptId) -> Result<Asked, StoreError> {
@@ -145,11 +160,14 @@ async fn repeated(
     let own: Option<Value> = own.map(|bytes| decode("vote", id.as_str(), &bytes)).transpose()?;
     let same = own.as_ref().is_some_and(|own| canonical_text(own) == canonical_text(value));
     if same {
-        let votes = points::votes(conn, &asked.thread, id).await?;
+        let have = match judge(conn, asked, vote, value, request).await? {
+            Verdict::Waiting { have, .. } => have,
+            Verdict::Decided { by, .. } => count(&by),
+        };
         return Ok(Some(Voted {
             thread: asked.thread.clone(),
             decided: asked.answered.is_some(),
-            have: u32::try_from(votes.len()).unwrap_or(u32::MAX),
+            have,
             need: request.map_or(1, |request| request.policy.need),
             repeated: true,
             wake: None,
@@ -211,12 +229,12 @@ async fn conclude(
     let (have, answered) = match verdict {
         Verdict::Waiting { have, .. } => (have, None),
         Verdict::Decided { answer, by } => {
-            let have = u32::try_from(by.len()).unwrap_or(u32::MAX);
+            let have = count(&by);
             let value = (!answer.is_null()).then_some(answer);
             (have, Some(Answered { value, by, at: vote.now }))
         }
     };
-    sqlx::query("UPDATE requests SET have = ?3 WHERE thread = ?1 AND interrupt = ?2")
+    sqlx::query("UPDATE requests SET have = max(have, ?3) WHERE thread = ?1 AND interrupt = ?2")
         .bind(thread.as_str())
         .bind(id.as_str())
         .bind(have)

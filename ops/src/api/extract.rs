@@ -1,0 +1,89 @@
+//! Reading bodies and queries, with clear answers when they are wrong.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+use crate::state::AppState;
+
+/// A JSON body of at most the configured size.
+pub(super) struct ApiJson<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for ApiJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        if essence != "application/json" && !essence.ends_with("+json") {
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "not-json",
+                "The body must be JSON",
+                "send `Content-Type: application/json`",
+            ));
+        }
+        let bytes = read(request.into_body(), state.config.limits.body_bytes).await?;
+        serde_json::from_slice(&bytes).map(Self).map_err(|error| json_problem(&error))
+    }
+}
+
+async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    to_bytes(body, most).await.map(|bytes| bytes.to_vec()).map_err(|error| {
+        let too_large = std::error::Error::source(&error).is_some_and(|source| {
+            source.to_string().contains("length limit")
+        });
+        if too_large {
+            Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body-too-large",
+                "The body is too large",
+                format!("at most {limit} bytes are read (`limits.body_bytes`)"),
+            )
+        } else {
+            Problem::new(StatusCode::BAD_REQUEST, "broken-body", "The body did not arrive whole", "send it again")
+        }
+    })
+}
+
+fn json_problem(error: &serde_json::Error) -> Problem {
+    if error.is_data() {
+        Problem::invalid("invalid-body", error.to_string())
+    } else {
+        Problem::new(StatusCode::BAD_REQUEST, "malformed-json", "The body is not JSON", error.to_string())
+    }
+}
+
+/// A query string; unknown parameters are refused.
+pub(super) struct ApiQuery<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for ApiQuery<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        Query::<T>::from_request_parts(parts, state).await.map(|Query(query)| Self(query)).map_err(|rejection| {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid-query", "The query is not valid", rejection.body_text())
+        })
+    }
+}
+
+/// An identifier from the path; one that cannot exist is "not found".
+pub(super) struct ApiPath<T>(pub(super) T);
+
+impl<T: TryFrom<String> + Send> FromRequestParts<AppState> for ApiPath<T>
+where
+    T::Error: std::fmt::Display,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let not_found = |detail: String| Problem::new(StatusCode::NOT_FOUND, "unknown-id", "There is no such thing", detail);
+        let Path(text) =
+            Path::<String>::from_request_parts(parts, state).await.map_err(|rejection| not_found(rejection.body_text()))?;
+        T::try_from(text).map(Self).map_err(|error| not_found(error.to_string()))
+    }
+}

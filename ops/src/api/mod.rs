@@ -1,0 +1,84 @@
+//! The HTTP API, `/api/v1`.
+//!
+//! Thin: a handler reads the request, asks the [engine](countersign_worker::engine::Engine),
+//! and writes what it said. Errors are problem documents (RFC 9457); the
+//! OpenAPI description is made from the code.
+
+mod auth;
+mod cursor;
+mod extract;
+mod health;
+mod idempotency;
+mod interrupts;
+mod overview;
+mod problem;
+mod shapes;
+mod threads;
+
+use axum::Json;
+use axum::Router;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use auth::{ADMIN_TOKEN, Caller, Scope, hash_token};
+pub use problem::Problem;
+
+use crate::state::AppState;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Countersign",
+        description = "Start threads, list what waits for people, answer it, resume. \
+                       Errors are problem documents (RFC 9457). Times are RFC 3339, UTC."
+    ),
+    security(("token" = [])),
+    modifiers(&TokenScheme)
+)]
+struct ApiDoc;
+
+struct TokenScheme;
+
+impl utoipa::Modify for TokenScheme {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        openapi.components.get_or_insert_default().add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The API and the health probes.
+pub fn router(state: AppState) -> Router {
+    let (v1, openapi) = OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .nest("/api/v1", routes_v1())
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .split_for_parts();
+    v1.route("/api/v1/openapi.json", get(move || async move { Json(openapi).into_response() }))
+        .route("/api", axum::routing::any(problem::no_route))
+        .route("/api/{*rest}", axum::routing::any(problem::no_route))
+        .method_not_allowed_fallback(problem::no_method)
+        .with_state(state)
+}
+
+fn routes_v1() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(threads::list, threads::create))
+        .routes(routes!(threads::show))
+        .routes(routes!(threads::history))
+        .routes(routes!(threads::run))
+        .routes(routes!(threads::resume))
+        .routes(routes!(threads::retry))
+        .routes(routes!(threads::pause))
+        .routes(routes!(threads::cancel))
+        .routes(routes!(threads::audit))
+        .routes(routes!(interrupts::list))
+        .routes(routes!(interrupts::show))
+        .routes(routes!(interrupts::answer))
+        .routes(routes!(interrupts::deliveries))
+        .routes(routes!(overview::show))
+        .routes(routes!(overview::graphs))
+}

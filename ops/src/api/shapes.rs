@@ -1,0 +1,292 @@
+//! What the API says, as JSON.
+
+use chrono::{DateTime, SecondsFormat};
+use countersign_kernel::time::Timestamp;
+use countersign_worker::store::views::{
+    AuditEntry, DeliveryView, HistoryEntry, InterruptView, RunView, ThreadDetail, ThreadSummary,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// An instant as RFC 3339 text, UTC, microseconds.
+pub(crate) fn rfc3339(at: Timestamp) -> String {
+    DateTime::from_timestamp_micros(at.as_micros())
+        .unwrap_or_default()
+        .to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+/// A page of a list.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Page<T: ToSchema> {
+    /// The items.
+    pub(super) items: Vec<T>,
+    /// Where the next page begins; absent on the last.
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A thread, in one line.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Thread {
+    thread_id: String,
+    graph: String,
+    graph_version: u32,
+    /// queued, running, parked, held, succeeded, failed or cancelled.
+    status: String,
+    /// Open points.
+    open: u32,
+    /// Failed tasks of the superstep.
+    failed_tasks: u32,
+    /// Why it failed.
+    error: Option<String>,
+    /// Why it is held.
+    held_reason: Option<String>,
+    started_by: String,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<ThreadSummary> for Thread {
+    fn from(thread: ThreadSummary) -> Self {
+        Self {
+            thread_id: thread.thread.into(),
+            graph: thread.graph,
+            graph_version: thread.graph_version,
+            status: thread.status,
+            open: thread.open,
+            failed_tasks: thread.failed_tasks,
+            error: thread.error,
+            held_reason: thread.held_reason,
+            started_by: thread.started_by.into(),
+            created_at: rfc3339(thread.created_at),
+            updated_at: rfc3339(thread.updated_at),
+        }
+    }
+}
+
+/// A thread with its state and what it waits for.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FullThread {
+    #[serde(flatten)]
+    thread: Thread,
+    checkpoint_id: String,
+    /// The state at the newest checkpoint.
+    #[schema(value_type = Object)]
+    state: Map<String, Value>,
+    /// Nodes that have still to run.
+    next: Vec<String>,
+    /// Open points.
+    interrupts: Vec<Interrupt>,
+    /// Why tasks failed, by task.
+    errors: Vec<TaskError>,
+    /// The latest runs, newest first.
+    runs: Vec<Run>,
+}
+
+/// Why a task failed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TaskError {
+    task: String,
+    message: String,
+}
+
+/// One request to advance a thread.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Run {
+    run_id: String,
+    kind: String,
+    status: String,
+    created_at: String,
+    finished_at: Option<String>,
+}
+
+impl From<RunView> for Run {
+    fn from(run: RunView) -> Self {
+        Self {
+            run_id: run.run.into(),
+            kind: run.kind,
+            status: run.status,
+            created_at: rfc3339(run.created_at),
+            finished_at: run.finished_at.map(rfc3339),
+        }
+    }
+}
+
+impl From<ThreadDetail> for FullThread {
+    fn from(detail: ThreadDetail) -> Self {
+        Self {
+            thread: detail.summary.into(),
+            checkpoint_id: detail.head.into(),
+            state: detail.state,
+            next: detail.next,
+            interrupts: detail.interrupts.into_iter().map(Into::into).collect(),
+            errors: detail.errors.into_iter().map(|(task, message)| TaskError { task, message }).collect(),
+            runs: detail.runs.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// A checkpoint of a thread's history.
+#[derive(Serialize, ToSchema)]
+pub(super) struct HistoryItem {
+    checkpoint_id: String,
+    parent_id: Option<String>,
+    /// input, loop, update or fork.
+    source: String,
+    superstep: u64,
+    /// The state at the start of that superstep.
+    #[schema(value_type = Object)]
+    state: Map<String, Value>,
+    /// The nodes of that superstep.
+    next: Vec<String>,
+    created_at: String,
+}
+
+impl From<HistoryEntry> for HistoryItem {
+    fn from(entry: HistoryEntry) -> Self {
+        Self {
+            checkpoint_id: entry.checkpoint.into(),
+            parent_id: entry.parent.map(Into::into),
+            source: entry.source,
+            superstep: entry.superstep,
+            state: entry.state,
+            next: entry.next,
+            created_at: rfc3339(entry.created_at),
+        }
+    }
+}
+
+/// A point that waits, or waited.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Interrupt {
+    id: String,
+    thread_id: String,
+    graph: String,
+    /// Where, as people read it: `expense/manager@0`.
+    address: String,
+    /// approval, input, select, multi_select, modal, unlock, form; or
+    /// interrupt, suspend, break, pause.
+    kind: String,
+    /// open, answered, released, superseded or withdrawn.
+    status: String,
+    #[schema(value_type = Object)]
+    payload: Value,
+    deadline: Option<String>,
+    asked_at: String,
+    closed_at: Option<String>,
+    #[serde(flatten)]
+    request: Option<Request>,
+    decision: Option<DecisionShape>,
+}
+
+/// The part that people vote on.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Request {
+    /// Counts changes of the request; send it with an answer to be sure.
+    revision: u32,
+    content_hash: String,
+    /// Equal votes so far.
+    have: u32,
+    /// Votes needed.
+    need: u32,
+}
+
+/// What was decided.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DecisionShape {
+    #[schema(value_type = Object)]
+    answer: Option<Value>,
+    by: Vec<String>,
+    at: String,
+}
+
+impl From<InterruptView> for Interrupt {
+    fn from(view: InterruptView) -> Self {
+        Self {
+            id: view.id.into(),
+            thread_id: view.thread.into(),
+            graph: view.graph,
+            address: view.address,
+            kind: view.kind,
+            status: view.status,
+            payload: view.payload,
+            deadline: view.deadline.map(rfc3339),
+            asked_at: rfc3339(view.asked_at),
+            closed_at: view.closed_at.map(rfc3339),
+            request: view.request.map(|request| Request {
+                revision: request.revision,
+                content_hash: request.content_hash,
+                have: request.have,
+                need: request.need,
+            }),
+            decision: view.answered.map(|answered| DecisionShape {
+                answer: answered.value,
+                by: answered.by.into_iter().map(Into::into).collect(),
+                at: rfc3339(answered.at),
+            }),
+        }
+    }
+}
+
+/// One message to one recipient.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Delivery {
+    delivery_id: String,
+    thread_id: String,
+    interrupt_id: String,
+    channel: String,
+    recipient: String,
+    occasion: String,
+    /// pending, sending, sent, failed or skipped.
+    status: String,
+    attempts: u32,
+    /// A sender died after it may have handed the message over.
+    possibly_twice: bool,
+    detail: Option<String>,
+    created_at: String,
+    finished_at: Option<String>,
+}
+
+impl From<DeliveryView> for Delivery {
+    fn from(view: DeliveryView) -> Self {
+        Self {
+            delivery_id: view.delivery.into(),
+            thread_id: view.thread.into(),
+            interrupt_id: view.interrupt.into(),
+            channel: view.channel,
+            recipient: view.principal.into(),
+            occasion: view.occasion,
+            status: view.status,
+            attempts: view.attempts,
+            possibly_twice: view.possibly_twice,
+            detail: view.detail,
+            created_at: rfc3339(view.created_at),
+            finished_at: view.finished_at.map(rfc3339),
+        }
+    }
+}
+
+/// One entry of a thread's audit chain.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AuditItem {
+    seq: i64,
+    at: String,
+    action: String,
+    actor: Option<String>,
+    #[schema(value_type = Object)]
+    detail: Option<Value>,
+    hash: String,
+}
+
+impl From<AuditEntry> for AuditItem {
+    fn from(entry: AuditEntry) -> Self {
+        Self {
+            seq: entry.seq,
+            at: rfc3339(entry.at),
+            action: entry.action,
+            actor: entry.actor,
+            detail: entry.detail,
+            hash: entry.hash,
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The whole server in one process: worker, notifier, API and pages, wired.
+
+mod demo;
+mod folder;
+mod http;
+mod ledger;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersign_kernel::graph::CompileError;
+use countersign_kernel::ports::{Channel, Clock, Ids};
+use countersign_notifier::{
+    EmailChannel, EmailFault, KeyFault, Links, Mailbox, WebhookChannel, WebhookConfig, WebhookFault,
+};
+use countersign_worker::engine::{Engine, EngineConfig, Parts};
+use countersign_worker::queue::Carrier;
+use countersign_worker::store::views::TokenRecord;
+use countersign_worker::store::{EffectLedger, SqliteStore, Store, StoreError};
+use countersign_worker::system::{SystemClock, SystemIds};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use self::folder::DataFolder;
+pub use self::ledger::StoreLedger;
+use crate::api::{ADMIN_TOKEN, hash_token};
+use crate::config::Config;
+use crate::state::AppState;
+use crate::web;
+
+/// How long the printed sign-in link works.
+const SIGN_IN_FOR: Duration = Duration::from_hours(24);
+
+/// What to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether to start some sample threads.
+    pub demo: bool,
+    /// Where to listen.
+    pub port: Port,
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// At the configured address.
+    Configured,
+    /// On loopback, at a port that the system chooses.
+    Ephemeral,
+}
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Another server owns the data folder.
+    #[error("a server runs on this folder already, at {address}")]
+    AlreadyRunning {
+        /// Where it listens, as a URL.
+        address: String,
+    },
+    /// The data folder cannot be used.
+    #[error("the data folder `{folder}` cannot be used")]
+    Folder {
+        /// Which.
+        folder: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}; choose another with COUNTERSIGN_LISTEN or --listen")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The store cannot be opened.
+    #[error("the store cannot be opened")]
+    Store(#[from] StoreError),
+    /// The secret file is damaged.
+    #[error("the secret in the data folder is not usable")]
+    Keys(#[from] KeyFault),
+    /// A flow does not compile.
+    #[error(transparent)]
+    Graph(#[from] CompileError),
+    /// The mail settings are not usable.
+    #[error("mail cannot be set up")]
+    Email(#[from] EmailFault),
+    /// The webhook settings are not usable.
+    #[error("webhooks cannot be set up")]
+    Webhook(#[from] WebhookFault),
+}
+
+/// A server of this process.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens, as a URL.
+    pub base_url: String,
+    /// An API token of the local administrator.
+    pub token: String,
+    /// Signs the local administrator in.
+    pub sign_in_link: String,
+    /// The engine, for programs that embed the server.
+    pub engine: Engine,
+    shutdown: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    store: SqliteStore,
+    // Dropped last: as long as it is held, the folder is ours.
+    folder: DataFolder,
+}
+
+impl Running {
+    /// Stops gracefully: takes no more work, lets running supersteps and
+    /// requests finish within their limits, gives leases and jobs back.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a part of the server ended abnormally");
+            }
+        }
+        self.store.close().await;
+        self.folder.release();
+    }
+}
+
+/// Starts everything on one SQLite file in the data folder.
+///
+/// # Errors
+/// The folder is another server's, or a part cannot be set up. Nothing is left
+/// running.
+pub async fn start(config: &Config, options: Options) -> Result<Running, StartError> {
+    let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
+    let folder = DataFolder::open(&config.data_dir)?;
+    let keys = folder.keys(ids.as_ref())?;
+    let token = folder.token(&config.token_file(), ids.as_ref())?;
+    let store = SqliteStore::open(&folder.database()).await?;
+    let recovered = store.recover(clock.now()).await?;
+    if recovered > 0 {
+        tracing::info!(threads = recovered, "taking up threads that an earlier process left in the middle");
+    }
+    let admin = TokenRecord { name: ADMIN_TOKEN.into(), scopes: vec!["admin".into()], graphs: None };
+    store.put_token(&admin, &hash_token(&token), clock.now()).await?;
+
+    let listener = listen(config, options.port).await?;
+    let bound = listener.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
+    let base_url: Arc<str> = config.public_url(bound).trim_end_matches('/').into();
+    let links = Arc::new(Links::new(base_url.as_ref(), keys, config.links.valid_for));
+    let directory = Arc::new(if options.demo { demo::directory(config) } else { config.directory() });
+    let ledger = StoreLedger::new(EffectLedger::open(&folder.ledger()).await?, clock.clone());
+    let engine = Engine::new(Parts {
+        store: Arc::new(store.clone()),
+        graphs: countersign_flows::all(Arc::new(ledger))?,
+        directory: directory.clone(),
+        channels: channels(config, &links, clock.clone(), &base_url)?,
+        clock,
+        worker: format!("worker-{}", hex::encode(&ids.salt()[..6])),
+        ids,
+        config: engine_config(config),
+    });
+    let state = AppState {
+        engine: engine.clone(),
+        links,
+        directory,
+        mailbox: config.email.smtp.is_none().then(|| Arc::new(Mailbox::new(config.mailbox_dir()))),
+        config: Arc::new(config.clone()),
+        base_url,
+    };
+    let shutdown = CancellationToken::new();
+    let tasks = spawn(config, &state, &store, listener, &shutdown);
+    let base = format!("http://{bound}");
+    folder.announce(&base)?;
+    let running = Running {
+        sign_in_link: web::sign_in_link(&state, &state.administrator(), SIGN_IN_FOR),
+        base_url: base,
+        token,
+        engine,
+        shutdown,
+        tasks,
+        store,
+        folder,
+    };
+    if options.demo {
+        demo::start(&running.engine, &state.administrator()).await;
+    }
+    Ok(running)
+}
+
+/// Brings the database up to date; says which migrations that took.
+///
+/// # Errors
+/// Another server owns the folder, or the database cannot be opened.
+pub async fn migrate(config: &Config) -> Result<Vec<String>, StartError> {
+    let folder = DataFolder::open(&config.data_dir)?;
+    let store = SqliteStore::open(&folder.database()).await?;
+    let migrated = store.migrated().to_vec();
+    store.close().await;
+    folder.release();
+    Ok(migrated)
+}
+
+async fn listen(config: &Config, port: Port) -> Result<TcpListener, StartError> {
+    let address = match port {
+        Port::Configured => config.listen,
+        Port::Ephemeral => SocketAddr::from(([127, 0, 0, 1], 0)),
+    };
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+fn channels(
+    config: &Config,
+    links: &Arc<Links>,
+    clock: Arc<dyn Clock>,
+    base_url: &str,
+) -> Result<Vec<Arc<dyn Channel>>, StartError> {
+    let email = EmailChannel::new(config.email.channel(&config.mailbox_dir()), links.clone(), clock.clone())?;
+    let mut channels: Vec<Arc<dyn Channel>> = vec![Arc::new(email)];
+    if !config.webhooks.is_empty() {
+        let endpoints = config.webhooks.iter().map(crate::config::Webhook::endpoint).collect::<Result<_, _>>()?;
+        let webhook = WebhookConfig { endpoints, ..WebhookConfig::new(base_url) };
+        channels.push(Arc::new(WebhookChannel::new(webhook, clock)?));
+    }
+    Ok(channels)
+}
+
+fn engine_config(config: &Config) -> EngineConfig {
+    EngineConfig {
+        concurrency: config.worker.concurrency,
+        lease: config.worker.lease,
+        max_attempts: config.worker.max_attempts,
+        supersteps_per_run: u32::try_from(config.limits.supersteps_per_run).unwrap_or(u32::MAX),
+        ..EngineConfig::default()
+    }
+}
+
+fn spawn(
+    config: &Config,
+    state: &AppState,
+    store: &SqliteStore,
+    listener: TcpListener,
+    shutdown: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
+    let engine = state.engine.clone();
+    let carrier = Carrier::new(store.write_pool(), "countersign", config.worker.poll_interval);
+    let (wake, stop) = (engine.wake(), shutdown.clone());
+    let receiver = Arc::new(engine.clone());
+    let carried = tokio::spawn(async move {
+        if let Err(error) = carrier.run(receiver, wake, stop).await {
+            tracing::error!(%error, "the queue's carrier ended; the sweep still finds all work");
+        }
+    });
+    let stop = shutdown.clone();
+    let worked = tokio::spawn(async move { engine.run(stop).await });
+    let served = tokio::spawn(http::serve(listener, http::router(state.clone()), shutdown.clone()));
+    vec![served, worked, carried]
+}

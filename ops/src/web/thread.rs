@@ -1,0 +1,178 @@
+//! One thread: state, what it waits for, its past.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use countersign_kernel::ids::ThreadId;
+use countersign_worker::store::views::{DeliveryView, HistoryEntry, InterruptView, RunView};
+
+use super::decision::{kind_word, plain};
+use super::home::ThreadRow;
+use super::page::render;
+use super::people;
+use super::problem::{Problem, Segment};
+use super::session::Session;
+use super::site::Site;
+use super::time::Moment;
+use crate::state::AppState;
+
+/// Checkpoints shown, the newest first.
+const HISTORY_SHOWN: u32 = 50;
+/// Deliveries shown for each interrupt.
+const DELIVERIES_SHOWN: u32 = 50;
+/// Interrupts shown with their deliveries.
+const INTERRUPTS_SHOWN: usize = 50;
+
+#[derive(Template)]
+#[template(path = "thread.html")]
+pub(super) struct ThreadPage {
+    pub(super) site: Site,
+    pub(super) line: ThreadRow,
+    pub(super) graph_version: u32,
+    pub(super) started_by: String,
+    pub(super) created_at: Moment,
+    pub(super) error: Option<String>,
+    pub(super) held_reason: Option<String>,
+    pub(super) errors: Vec<(String, String)>,
+    pub(super) next: Vec<String>,
+    pub(super) waits: Vec<WaitView>,
+    /// How many more interrupts are open.
+    pub(super) waits_more: usize,
+    /// Key, value, and whether the value has a structure.
+    pub(super) state: Vec<(String, String, bool)>,
+    pub(super) runs: Vec<RunRow>,
+    pub(super) history: Vec<HistoryRow>,
+}
+
+/// An open interrupt.
+#[derive(Debug, Clone)]
+pub(super) struct WaitView {
+    pub(super) id: String,
+    pub(super) kind: &'static str,
+    pub(super) title: String,
+    pub(super) address: String,
+    pub(super) asked_at: Moment,
+    pub(super) deadline: Option<Moment>,
+    pub(super) votes: Option<String>,
+    pub(super) deliveries: Vec<DeliveryRow>,
+}
+
+/// A message about an interrupt.
+#[derive(Debug, Clone)]
+pub(super) struct DeliveryRow {
+    pub(super) channel: String,
+    pub(super) to: String,
+    pub(super) status: String,
+    pub(super) attempts: u32,
+    pub(super) possibly_twice: bool,
+    pub(super) detail: Option<String>,
+    pub(super) at: Moment,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(super) struct RunRow {
+    pub(super) run: String,
+    pub(super) kind: String,
+    pub(super) status: String,
+    pub(super) created_at: Moment,
+    pub(super) finished_at: Option<Moment>,
+}
+
+/// One checkpoint.
+#[derive(Debug, Clone)]
+pub(super) struct HistoryRow {
+    pub(super) seq: i64,
+    pub(super) superstep: u64,
+    pub(super) source: String,
+    pub(super) next: String,
+    pub(super) created_at: Moment,
+}
+
+/// `GET /threads/{id}`.
+pub(super) async fn show(
+    _session: Session,
+    State(state): State<AppState>,
+    Extension(site): Extension<Site>,
+    Segment(id): Segment,
+) -> Result<Response, Problem> {
+    let id = ThreadId::parse(id).map_err(|_| Problem::NoThread)?;
+    let store = state.engine.store();
+    let thread = store.thread(&id).await?;
+    let history = store.history(&id, None, HISTORY_SHOWN).await?;
+    let mut waits = Vec::new();
+    for view in thread.interrupts.iter().take(INTERRUPTS_SHOWN) {
+        let deliveries = store.deliveries(Some(&view.id), None, DELIVERIES_SHOWN).await?;
+        waits.push(wait(&state, view, &deliveries));
+    }
+    let page = ThreadPage {
+        site,
+        line: ThreadRow::new(&thread.summary),
+        graph_version: thread.summary.graph_version,
+        started_by: people::name(&state, &thread.summary.started_by),
+        created_at: Moment::of(thread.summary.created_at),
+        error: thread.summary.error,
+        held_reason: thread.summary.held_reason,
+        errors: thread.errors,
+        next: thread.next,
+        waits_more: thread.interrupts.len().saturating_sub(INTERRUPTS_SHOWN),
+        waits,
+        state: thread
+            .state
+            .into_iter()
+            .map(|(key, value)| (key, plain(&value), value.is_array() || value.is_object()))
+            .collect(),
+        runs: thread.runs.iter().map(run).collect(),
+        history: history.iter().map(step).collect(),
+    };
+    Ok(render(StatusCode::OK, &page))
+}
+
+fn wait(state: &AppState, view: &InterruptView, deliveries: &[DeliveryView]) -> WaitView {
+    let title = view.payload.get("title").and_then(serde_json::Value::as_str);
+    let votes = view.request.as_ref().map(|request| format!("{} of {} votes", request.have, request.need));
+    WaitView {
+        id: view.id.to_string(),
+        kind: kind_word(&view.kind),
+        title: title.unwrap_or(&view.address).to_owned(),
+        address: view.address.clone(),
+        asked_at: Moment::of(view.asked_at),
+        deadline: view.deadline.map(Moment::of),
+        votes,
+        deliveries: deliveries.iter().map(|delivery| delivery_row(state, delivery)).collect(),
+    }
+}
+
+fn delivery_row(state: &AppState, delivery: &DeliveryView) -> DeliveryRow {
+    DeliveryRow {
+        channel: delivery.channel.clone(),
+        to: people::name(state, &delivery.principal),
+        status: delivery.status.clone(),
+        attempts: delivery.attempts,
+        possibly_twice: delivery.possibly_twice,
+        detail: delivery.detail.clone(),
+        at: Moment::of(delivery.finished_at.unwrap_or(delivery.created_at)),
+    }
+}
+
+fn run(run: &RunView) -> RunRow {
+    RunRow {
+        run: run.run.to_string(),
+        kind: run.kind.clone(),
+        status: run.status.clone(),
+        created_at: Moment::of(run.created_at),
+        finished_at: run.finished_at.map(Moment::of),
+    }
+}
+
+fn step(entry: &HistoryEntry) -> HistoryRow {
+    HistoryRow {
+        seq: entry.seq,
+        superstep: entry.superstep,
+        source: entry.source.clone(),
+        next: if entry.next.is_empty() { "–".to_owned() } else { entry.next.join(", ") },
+        created_at: Moment::of(entry.created_at),
+    }
+}

@@ -1,0 +1,59 @@
+//! The one test command.
+
+use clap::Args;
+
+use crate::process::{Failed, cargo, say};
+
+/// What to test.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Only this package.
+    #[arg(short, long)]
+    package: Option<String>,
+    /// Handed to the test runner: a part of a test's name, say.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Unit and integration tests, then the examples in the documentation.
+pub(crate) fn run(options: &Options) -> Result<(), Failed> {
+    let _servers = Servers::start();
+    let scope: Vec<&str> = match &options.package {
+        Some(package) => vec!["--package", package],
+        None => vec!["--workspace"],
+    };
+    let rest = options.rest.iter().map(String::as_str);
+    if cargo(["nextest", "--version"]).works() {
+        // Crates without any test are no mistake.
+        let words = ["nextest", "run", "--locked", "--no-tests", "warn"];
+        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).done()?;
+    } else {
+        say("cargo-nextest is not installed: going on with `cargo test`, which has no time limit per test.");
+        say("To install it: `cargo install --locked cargo-nextest`.");
+        let words = ["test", "--locked", "--lib", "--bins", "--tests", "--no-fail-fast"];
+        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).done()?;
+    }
+    if !options.rest.is_empty() {
+        say("with a filter, the examples in the documentation are left out");
+        return Ok(());
+    }
+    if options.package.is_some()
+        && !cargo(["test", "--doc", "--no-run"].into_iter().chain(scope.iter().copied())).works()
+    {
+        // A package without a library has no examples.
+        return Ok(());
+    }
+    cargo(["test", "--doc", "--locked"].into_iter().chain(scope)).done()
+}
+
+/// The servers that tests talk to, for as long as they run. None yet: SQLite is
+/// compiled in and the mail server lives in the tests. What comes later
+/// (Postgres, Redis) is started in [`Servers::start`], announced to the tests
+/// by variables, and stopped when this is dropped.
+struct Servers;
+
+impl Servers {
+    fn start() -> Self {
+        Self
+    }
+}

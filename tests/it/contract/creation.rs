@@ -1,0 +1,172 @@
+//! Starting threads, and giving them new input.
+
+use countersign_worker::queue::JobKind;
+use countersign_worker::store::commands::{CreateThread, IdempotencyEntry, NewCheckpoint, RestAs, RestartThread};
+use countersign_worker::store::{Accepted, Refusal};
+use countersign_kernel::ids::ThreadId;
+use countersign_kernel::occurrence::PointKind;
+use countersign_kernel::question::approval;
+use serde_json::json;
+
+use super::place::{Place, at, refused, thread};
+use crate::support::{ann, bob};
+
+contract!(
+    everything_of_a_start_exists_once_it_is_accepted,
+    a_refused_start_leaves_nothing,
+    the_same_request_gets_the_first_reply_again,
+    a_key_with_another_body_is_refused,
+    a_known_thread_says_whether_the_input_is_the_same,
+    a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody,
+    new_input_replaces_what_waited_only_if_told_to,
+    new_input_on_a_head_that_moved_is_refused,
+    new_input_while_somebody_holds_the_thread_is_refused,
+    new_input_fences_off_whoever_held_the_thread_before,
+);
+
+fn keyed(key: &str, hash: &str, body: &str) -> Option<IdempotencyEntry> {
+    Some(IdempotencyEntry {
+        scope: "person:ann@example.com POST /threads".into(),
+        key: key.into(),
+        request_hash: hash.into(),
+        status: 202,
+        body: body.into(),
+    })
+}
+
+async fn everything_of_a_start_exists_once_it_is_accepted(place: &Place) {
+    let command = place.create("t", at(0));
+    let (job, head) = (command.job, command.first.checkpoint.id.clone());
+    let Ok(Accepted::Committed(Some(message))) = place.store.create(command).await else { panic!("not created") };
+    assert_eq!((message.id, message.kind, message.thread.as_str()), (job, JobKind::Advance, "t"));
+    assert_eq!(place.backend.jobs().await, [job.to_string()]);
+
+    let detail = place.store.thread(&thread("t")).await.expect("there");
+    assert_eq!((detail.summary.status.as_str(), detail.summary.started_by), ("queued", ann()));
+    assert_eq!((detail.head, detail.next), (head.clone(), vec!["a".to_owned()]));
+    assert_eq!(detail.state["n"], 0);
+    assert_eq!(detail.runs.iter().map(|run| (run.kind.as_str(), run.status.as_str())).collect::<Vec<_>>(), [(
+        "start", "queued"
+    )]);
+    assert_eq!(place.store.head(&thread("t")).await.expect("there"), head);
+    assert_eq!(place.actions(&thread("t")).await, ["started"]);
+}
+
+async fn a_refused_start_leaves_nothing(place: &Place) {
+    let first = place.queued("t").await;
+    let jobs = place.backend.jobs().await;
+    let again = CreateThread { idempotency: keyed("k", "h", "second"), ..place.create("t", at(1)) };
+    refused(place.store.create(again).await);
+    assert_eq!(place.backend.jobs().await, jobs);
+    assert_eq!(place.store.history(&first, None, 10).await.expect("there").len(), 1);
+    assert_eq!(place.backend.count("runs").await, 1);
+    assert_eq!(place.backend.count("idempotency").await, 0, "a refusal is no first reply");
+}
+
+async fn the_same_request_gets_the_first_reply_again(place: &Place) {
+    let first = CreateThread { idempotency: keyed("k", "h", "first"), ..place.create("one", at(0)) };
+    assert!(matches!(place.store.create(first).await, Ok(Accepted::Committed(Some(_)))));
+    // The repetition carries fresh ids, as a request without a thread id does.
+    let again = CreateThread { idempotency: keyed("k", "h", "second"), ..place.create("two", at(5)) };
+    let replayed = place.store.create(again).await.expect("no refusal");
+    assert_eq!(replayed, Accepted::Replayed { status: 202, body: "first".into() });
+    assert_eq!(refused(place.store.thread(&thread("two")).await), Refusal::UnknownThread(thread("two")));
+    assert_eq!(place.backend.jobs().await.len(), 1);
+}
+
+async fn a_key_with_another_body_is_refused(place: &Place) {
+    let first = CreateThread { idempotency: keyed("k", "h", "first"), ..place.create("one", at(0)) };
+    place.store.create(first).await.expect("created");
+    let other = CreateThread { idempotency: keyed("k", "other", "x"), ..place.create("two", at(1)) };
+    assert_eq!(refused(place.store.create(other).await), Refusal::KeyReused);
+    assert_eq!(place.backend.count("threads").await, 1);
+    let elsewhere = IdempotencyEntry { scope: "service:x POST /threads".into(), ..keyed("k", "other", "x").expect("some") };
+    let elsewhere = CreateThread { idempotency: Some(elsewhere), ..place.create("three", at(1)) };
+    assert!(matches!(place.store.create(elsewhere).await, Ok(Accepted::Committed(_))), "a key is its scope's own");
+}
+
+async fn a_known_thread_says_whether_the_input_is_the_same(place: &Place) {
+    let id = place.queued("t").await;
+    let same = refused(place.store.create(place.create("t", at(1))).await);
+    assert_eq!(same, Refusal::ThreadExists { thread: id.clone(), same_input: true });
+    let other = CreateThread { input_hash: "other".into(), ..place.create("t", at(1)) };
+    assert_eq!(refused(place.store.create(other).await), Refusal::ThreadExists { thread: id, same_input: false });
+}
+
+async fn a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody(place: &Place) {
+    let stop = place.point(&thread("t"), 0, PointKind::Break);
+    let command = CreateThread { opened: vec![stop], ..place.create("t", at(0)) };
+    assert_eq!(place.store.create(command).await.expect("created"), Accepted::Committed(None));
+    let detail = place.store.thread(&thread("t")).await.expect("there");
+    assert_eq!((detail.summary.status.as_str(), detail.summary.open), ("parked", 1));
+    assert_eq!(detail.interrupts[0].kind, "break");
+    assert_eq!(place.backend.jobs().await, Vec::<String>::new());
+}
+
+async fn restart(place: &Place, thread: &ThreadId, discard_waiting: bool) -> RestartThread {
+    RestartThread {
+        thread: thread.clone(),
+        run: place.run(),
+        expected_head: place.store.head(thread).await.expect("there"),
+        discard_waiting,
+        requested_by: bob(),
+        next: NewCheckpoint { ..place.checkpoint(1, at(20)) },
+        opened: Vec::new(),
+        job: place.job(),
+        now: at(20),
+    }
+}
+
+async fn new_input_replaces_what_waited_only_if_told_to(place: &Place) {
+    let (thread, id) = place.asking("t", approval("Pay?")).await;
+    let before = place.store.thread(&thread).await.expect("there");
+    assert_eq!(refused(place.store.restart(restart(place, &thread, false).await).await), Refusal::ThreadInterrupted);
+    assert_eq!(place.store.thread(&thread).await.expect("there"), before);
+
+    let command = restart(place, &thread, true).await;
+    let job = command.job;
+    assert!(matches!(place.store.restart(command).await, Ok(Accepted::Committed(Some(_)))));
+    let after = place.store.thread(&thread).await.expect("there");
+    assert_eq!((after.summary.status.as_str(), after.summary.open, &after.state["n"]), ("queued", 0, &json!(1)));
+    assert_eq!(place.store.interrupt(&id).await.expect("there").status, "superseded");
+    assert!(place.backend.jobs().await.contains(&job.to_string()));
+    let late = place.vote(&id, &bob(), &["approver"], json!({"approved": true}));
+    assert_eq!(
+        refused(place.store.record_vote(late).await),
+        Refusal::Superseded { interrupt: id, status: "superseded".into() }
+    );
+}
+
+async fn new_input_on_a_head_that_moved_is_refused(place: &Place) {
+    let thread = place.queued("t").await;
+    place.rest(&thread, Vec::new(), RestAs::Succeeded).await;
+    let (one, two) = (restart(place, &thread, true).await, restart(place, &thread, true).await);
+    place.store.restart(one).await.expect("the first is accepted");
+    let fence = place.held(&thread, at(21)).await.fence;
+    let rest = countersign_worker::store::commands::StepCommit {
+        rest: Some(RestAs::Succeeded),
+        ..place.commit(&thread, fence, at(22))
+    };
+    place.store.commit(rest).await.expect("committed");
+    assert_eq!(refused(place.store.restart(two).await), Refusal::ThreadChanged);
+    assert_eq!(place.store.history(&thread, None, 10).await.expect("there").len(), 2);
+}
+
+async fn new_input_while_somebody_holds_the_thread_is_refused(place: &Place) {
+    let thread = place.queued("t").await;
+    assert_eq!(refused(place.store.restart(restart(place, &thread, true).await).await), Refusal::ThreadBusy);
+    place.held(&thread, at(19)).await;
+    assert_eq!(refused(place.store.restart(restart(place, &thread, true).await).await), Refusal::ThreadBusy);
+    assert_eq!(place.status(&thread).await, "running");
+}
+
+async fn new_input_fences_off_whoever_held_the_thread_before(place: &Place) {
+    let thread = place.queued("t").await;
+    let old = place.held(&thread, at(1)).await.fence;
+    let rest = place.commit(&thread, old, at(2));
+    let rest = countersign_worker::store::commands::StepCommit { rest: Some(RestAs::Succeeded), ..rest };
+    place.store.commit(rest).await.expect("committed");
+    place.store.restart(restart(place, &thread, false).await).await.expect("restarted");
+    super::place::fenced(place.store.commit(place.commit(&thread, old, at(21))).await);
+    assert!(place.held(&thread, at(22)).await.fence > old);
+}

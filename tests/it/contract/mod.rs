@@ -1,0 +1,35 @@
+//! What every store promises, run on every backend.
+//!
+//! A test is a function over a [`Place`](place::Place): a fresh database and a
+//! store on it. [`contract!`] makes a test of it for each backend; a module of
+//! tests is a concern. Nothing in a body knows the backend.
+
+/// Runs each named function on each backend.
+macro_rules! contract {
+    ($($test:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&crate::contract::place::Place::on(crate::contract::sqlite::open().await)).await;
+            })+
+        }
+    };
+}
+
+mod access;
+mod audit;
+mod claims;
+mod commits;
+mod control;
+mod creation;
+mod deliveries;
+mod group;
+mod holds;
+mod place;
+mod race;
+mod reads;
+mod refusals;
+mod resumes;
+mod sqlite;
+mod sweep;
+mod votes;

@@ -1,0 +1,51 @@
+//! The backend SQLite: a file in a folder of its own.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use countersign_worker::store::{SqliteStore, Store};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions};
+use tempfile::TempDir;
+
+use super::place::Backend;
+use crate::support::DEADLINE;
+
+struct Sqlite {
+    dir: TempDir,
+    store: SqliteStore,
+}
+
+pub(crate) async fn open() -> Box<dyn Backend> {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let store = SqliteStore::open(&dir.path().join("contract.db")).await.expect("the store opens");
+    Box::new(Sqlite { dir, store })
+}
+
+impl Sqlite {
+    async fn raw(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.dir.path().join("contract.db")).busy_timeout(DEADLINE);
+        options.connect().await.expect("the file opens")
+    }
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn jobs(&self) -> Vec<String> {
+        sqlx::query_scalar("SELECT id FROM Jobs ORDER BY id").fetch_all(&mut self.raw().await).await.expect("the queue reads")
+    }
+
+    async fn execute(&self, statement: &str) -> u64 {
+        let done = sqlx::query(AssertSqlSafe(statement)).execute(&mut self.raw().await).await;
+        done.expect(statement).rows_affected()
+    }
+
+    async fn count(&self, from: &str) -> i64 {
+        let statement = format!("SELECT count(*) FROM {from}");
+        sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&mut self.raw().await).await.expect(from)
+    }
+}

@@ -1,0 +1,13 @@
+//! What the tests share: counters, gates, people, waiting, engines on disk.
+
+mod channel;
+mod counters;
+mod people;
+mod wait;
+mod world;
+
+pub(crate) use channel::Outbox;
+pub(crate) use counters::{Gate, Runs};
+pub(crate) use people::{People, ann, bob, cy, operator};
+pub(crate) use wait::{DEADLINE, eventually, eventually_or};
+pub(crate) use world::{TestEngine, World};

@@ -1,0 +1,256 @@
+//! Engines on a data folder of their own, started, crashed and started again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersign_kernel::graph::CompiledGraph;
+use countersign_kernel::ids::{InterruptId, ThreadId};
+use countersign_kernel::machine::{Resume, TaskStatus};
+use countersign_kernel::ports::Channel;
+use countersign_kernel::principal::Principal;
+use countersign_worker::engine::{
+    Engine, EngineConfig, Parts, RequestError, ResumeRequest, Started, VoteRequest,
+};
+use countersign_worker::queue::Carrier;
+use countersign_worker::store::commands::{Via, Voted};
+use countersign_worker::store::views::{InterruptView, ThreadDetail};
+use countersign_worker::store::{Accepted, SqliteStore, Store};
+use countersign_worker::system::{SystemClock, SystemIds};
+use serde_json::Value;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Outbox, People, ann, eventually, eventually_or};
+
+/// Long enough never to come in a test.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// A data folder and what its engines are made of.
+pub(crate) struct World {
+    dir: TempDir,
+    graphs: Arc<dyn Fn() -> Vec<CompiledGraph> + Send + Sync>,
+    pub(crate) config: EngineConfig,
+    pub(crate) carrier: bool,
+    pub(crate) outbox: Outbox,
+}
+
+impl World {
+    /// Engines that sweep often and have no carrier.
+    pub(crate) fn new(graphs: impl Fn() -> Vec<CompiledGraph> + Send + Sync + 'static) -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a temporary folder"),
+            graphs: Arc::new(graphs),
+            config: EngineConfig {
+                sweep_every: Duration::from_millis(20),
+                sweep_grace: Duration::from_millis(20),
+                delivery_backoff: Duration::from_millis(5),
+                ..EngineConfig::default()
+            },
+            carrier: false,
+            outbox: Outbox::taking(),
+        }
+    }
+
+    pub(crate) fn one(graph: impl Fn() -> CompiledGraph + Send + Sync + 'static) -> Self {
+        Self::new(move || vec![graph()])
+    }
+
+    /// With the carrier, as in production.
+    pub(crate) fn carried(mut self) -> Self {
+        self.carrier = true;
+        self
+    }
+
+    /// Without a sweep: what is not handed over or carried is not found.
+    pub(crate) fn without_sweep(mut self) -> Self {
+        self.config.sweep_every = NEVER;
+        self.config.sweep_grace = NEVER;
+        self
+    }
+
+    pub(crate) fn sending_through(mut self, outbox: &Outbox) -> Self {
+        self.outbox = outbox.clone();
+        self
+    }
+
+    pub(crate) fn configured(mut self, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// The next process of this folder, running.
+    pub(crate) async fn engine(&self) -> TestEngine {
+        let mut engine = self.idle().await;
+        engine.run(self.carrier);
+        engine
+    }
+
+    /// The next process of this folder, which takes requests and runs nothing.
+    pub(crate) async fn idle(&self) -> TestEngine {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let file = self.file();
+        let open = async move {
+            let store = SqliteStore::open(&file).await?;
+            let clock = SystemClock;
+            store.recover(countersign_kernel::ports::Clock::now(&clock)).await?;
+            Ok::<_, countersign_worker::store::StoreError>(store)
+        };
+        let store = runtime.spawn(open).await.expect("no panic").expect("the store opens");
+        let ids = SystemIds;
+        let engine = Engine::new(Parts {
+            store: Arc::new(store.clone()),
+            graphs: (self.graphs)(),
+            directory: Arc::new(People),
+            channels: vec![Arc::new(self.outbox.clone()) as Arc<dyn Channel>],
+            clock: Arc::new(SystemClock),
+            worker: countersign_kernel::ports::Ids::uuid(&ids),
+            ids: Arc::new(ids),
+            config: self.config.clone(),
+        });
+        TestEngine { engine, store, runtime: Some(runtime), shutdown: CancellationToken::new(), running: None }
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.dir.path().join("countersign.db")
+    }
+
+    /// Executes a statement behind the engine's back; returns the rows changed.
+    pub(crate) async fn sql(&self, statement: &str) -> u64 {
+        let options = SqliteConnectOptions::new().filename(self.file()).busy_timeout(super::DEADLINE);
+        let mut conn: SqliteConnection = options.connect().await.expect("the file opens");
+        sqlx::query(AssertSqlSafe(statement)).execute(&mut conn).await.expect(statement).rows_affected()
+    }
+}
+
+/// One process: an engine, its store and its threads of execution.
+pub(crate) struct TestEngine {
+    pub(crate) engine: Engine,
+    pub(crate) store: SqliteStore,
+    runtime: Option<Runtime>,
+    shutdown: CancellationToken,
+    running: Option<JoinHandle<()>>,
+}
+
+impl TestEngine {
+    fn run(&mut self, carrier: bool) {
+        let runtime = self.runtime.as_ref().expect("not crashed");
+        let (engine, shutdown) = (self.engine.clone(), self.shutdown.clone());
+        self.running = Some(runtime.spawn(async move { engine.run(shutdown).await }));
+        if carrier {
+            let carrier = Carrier::new(self.store.write_pool(), "test", Duration::from_millis(20));
+            let (receiver, wake, shutdown) =
+                (Arc::new(self.engine.clone()), self.engine.wake(), self.shutdown.clone());
+            runtime.spawn(async move { carrier.run(receiver, wake, shutdown).await });
+        }
+    }
+
+    /// Ends the process where it stands: every task is dropped, nothing is
+    /// released or given back.
+    pub(crate) async fn crash(mut self) {
+        let runtime = self.runtime.take().expect("not crashed");
+        tokio::task::spawn_blocking(move || runtime.shutdown_timeout(super::DEADLINE)).await.expect("no panic");
+    }
+
+    /// Asks the process to stop and waits until it has.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        let running = self.running.take().expect("it runs");
+        tokio::time::timeout(super::DEADLINE, running).await.expect("it stops in time").expect("no panic");
+        self.crash().await;
+    }
+
+    /// Starts a thread of `graph`, as Ann.
+    pub(crate) async fn start(&self, graph: &str, input: Value) -> ThreadId {
+        match self.engine.start(graph, &input, None, &ann(), &|_, _, _| None).await {
+            Ok(Started::New { thread, .. }) => thread,
+            other => panic!("not started: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn vote(
+        &self,
+        interrupt: &InterruptId,
+        by: &Principal,
+        answer: Value,
+    ) -> Result<Voted, RequestError> {
+        let vote = VoteRequest {
+            interrupt: interrupt.clone(),
+            principal: by.clone(),
+            operator: !by.is_person(),
+            answer,
+            revision: None,
+            content_hash: None,
+            via: Via { channel: "api", identified: "token" },
+        };
+        self.engine.vote(vote).await
+    }
+
+    pub(crate) async fn resume(
+        &self,
+        thread: &ThreadId,
+        answers: impl IntoIterator<Item = (InterruptId, Value)>,
+        resume: Resume,
+    ) -> Result<Accepted, RequestError> {
+        let request = ResumeRequest {
+            thread: thread.clone(),
+            answers: answers.into_iter().collect(),
+            resume,
+            principal: super::operator(),
+            operator: true,
+            idempotency: None,
+        };
+        self.engine.resume(request).await
+    }
+
+    pub(crate) async fn detail(&self, thread: &ThreadId) -> ThreadDetail {
+        self.store.thread(thread).await.expect("the thread is there")
+    }
+
+    /// Waits until the thread has this status and nobody holds it.
+    pub(crate) async fn rests(&self, thread: &ThreadId, status: &str) -> ThreadDetail {
+        let what = format!("{thread} is {status}");
+        eventually_or(&what, || async {
+            let detail = self.detail(thread).await;
+            if detail.summary.status == status { Ok(detail) } else { Err(format!("but {:?}", detail.summary)) }
+        })
+        .await
+    }
+
+    /// The open points of a parked thread, by address.
+    pub(crate) async fn parked(&self, thread: &ThreadId) -> Vec<InterruptView> {
+        let mut open = self.rests(thread, "parked").await.interrupts;
+        open.sort_by(|a, b| a.address.cmp(&b.address));
+        open
+    }
+
+    /// Waits until `count` tasks of the thread's superstep are durably done.
+    pub(crate) async fn flushed(&self, thread: &ThreadId, count: usize) {
+        eventually("finished tasks are kept", || async {
+            let held = self.store.load(thread).await.expect("the thread is there");
+            let done = held.records.values().filter(|record| record.status == TaskStatus::Done).count();
+            (done >= count).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until nothing runs or waits in memory.
+    pub(crate) async fn idles(&self) {
+        eventually("the engine idles", || async { (self.engine.busy() == 0).then_some(()) }).await;
+    }
+}
+
+impl Drop for TestEngine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
