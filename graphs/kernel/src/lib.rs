@@ -20,6 +20,7 @@ pub mod driver;
 pub mod fault;
 pub mod graph;
 pub mod ids;
+pub mod limits;
 pub mod machine;
 pub mod node;
 pub mod occurrence;

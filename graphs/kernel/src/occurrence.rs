@@ -78,10 +78,9 @@ pub struct QuestionRecord {
     pub asked_at: Timestamp,
     /// What has become of it.
     pub state: QuestionState,
-    /// Answered in this activation and not yet run with: makes the occurrence
-    /// a target (K7). Never stored: an answer that was not consumed comes in
-    /// again.
-    #[serde(skip)]
+    /// Answered and not yet run with: makes the occurrence a target (K7).
+    /// Stored when the thread comes to rest in between, at a pause say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fresh: bool,
 }
 

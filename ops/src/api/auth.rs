@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::ThreadsRead => "threads:read",
             Self::ThreadsWrite => "threads:write",
@@ -137,13 +137,10 @@ impl FromRequestParts<AppState> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let refused = |detail: &str| {
-            Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Who are you?", detail)
-        };
-        let header = parts
-            .headers
-            .get(header::AUTHORIZATION)
-            .ok_or_else(|| refused("send `Authorization: Bearer <token>`; the administrator's is in the data folder"))?;
+        let refused = |detail: &str| Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Who are you?", detail);
+        let header = parts.headers.get(header::AUTHORIZATION).ok_or_else(|| {
+            refused("send `Authorization: Bearer <token>`; the administrator's is in the data folder")
+        })?;
         let token = header
             .to_str()
             .ok()
@@ -157,11 +154,8 @@ impl FromRequestParts<AppState> for Caller {
             .token(&hash_token(token))
             .await?
             .ok_or_else(|| refused("the token is unknown or revoked"))?;
-        let principal = if record.name == ADMIN_TOKEN {
-            state.administrator()
-        } else {
-            Principal::service(&record.name)
-        };
+        let principal =
+            if record.name == ADMIN_TOKEN { state.administrator() } else { Principal::service(&record.name) };
         Ok(Self { principal, scopes: record.scopes, graphs: record.graphs })
     }
 }

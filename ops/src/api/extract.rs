@@ -34,9 +34,8 @@ impl<T: DeserializeOwned> FromRequest<AppState> for ApiJson<T> {
 async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     to_bytes(body, most).await.map(|bytes| bytes.to_vec()).map_err(|error| {
-        let too_large = std::error::Error::source(&error).is_some_and(|source| {
-            source.to_string().contains("length limit")
-        });
+        let too_large =
+            std::error::Error::source(&error).is_some_and(|source| source.to_string().contains("length limit"));
         if too_large {
             Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -81,9 +80,11 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let not_found = |detail: String| Problem::new(StatusCode::NOT_FOUND, "unknown-id", "There is no such thing", detail);
-        let Path(text) =
-            Path::<String>::from_request_parts(parts, state).await.map_err(|rejection| not_found(rejection.body_text()))?;
+        let not_found =
+            |detail: String| Problem::new(StatusCode::NOT_FOUND, "unknown-id", "There is no such thing", detail);
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(|rejection| not_found(rejection.body_text()))?;
         T::try_from(text).map(Self).map_err(|error| not_found(error.to_string()))
     }
 }

@@ -24,6 +24,7 @@ const STATUSES: [&str; 5] = ["open", "answered", "released", "superseded", "with
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
     /// open, answered, released, superseded or withdrawn; all when absent.
     status: Option<String>,
@@ -39,7 +40,7 @@ pub(super) struct ListQuery {
 
 /// Interrupts, oldest first.
 #[utoipa::path(
-    get, path = "/interrupts", params(ListQuery),
+    get, path = "/interrupts", operation_id = "list_interrupts", params(ListQuery),
     responses((status = 200, body = Page<Interrupt>), (status = 400, body = Problem), (status = 401, body = Problem))
 )]
 pub(super) async fn list(
@@ -103,7 +104,7 @@ async fn visible(state: &AppState, caller: &Caller, id: &InterruptId) -> Result<
 
 /// One interrupt, in whatever state.
 #[utoipa::path(
-    get, path = "/interrupts/{id}", params(("id" = String, Path)),
+    get, path = "/interrupts/{id}", operation_id = "show_interrupt", params(("id" = String, Path)),
     responses((status = 200, body = Interrupt), (status = 401, body = Problem), (status = 404, body = Problem))
 )]
 pub(super) async fn show(

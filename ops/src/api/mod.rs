@@ -14,6 +14,7 @@ mod overview;
 mod problem;
 mod shapes;
 mod threads;
+mod tokens;
 
 use axum::Json;
 use axum::Router;
@@ -81,4 +82,6 @@ fn routes_v1() -> OpenApiRouter<AppState> {
         .routes(routes!(interrupts::deliveries))
         .routes(routes!(overview::show))
         .routes(routes!(overview::graphs))
+        .routes(routes!(tokens::list))
+        .routes(routes!(tokens::put, tokens::revoke))
 }

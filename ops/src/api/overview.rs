@@ -31,7 +31,7 @@ pub(super) struct OverviewShape {
 }
 
 /// What waits, what failed, how much.
-#[utoipa::path(get, path = "/overview", responses((status = 200, body = OverviewShape), (status = 401, body = Problem)))]
+#[utoipa::path(get, path = "/overview", operation_id = "overview", responses((status = 200, body = OverviewShape), (status = 401, body = Problem)))]
 pub(super) async fn show(State(state): State<AppState>, caller: Caller) -> Result<Json<OverviewShape>, Problem> {
     caller.require(Scope::ThreadsRead)?;
     let overview = state.engine.store().overview().await?;

@@ -56,10 +56,8 @@ impl Problem {
     /// With the faults of an input or an answer.
     #[must_use]
     pub fn errors(mut self, faults: Vec<Fault>) -> Self {
-        self.errors = faults
-            .into_iter()
-            .map(|fault| ProblemError { pointer: fault.pointer, message: fault.message })
-            .collect();
+        self.errors =
+            faults.into_iter().map(|fault| ProblemError { pointer: fault.pointer, message: fault.message }).collect();
         self
     }
 

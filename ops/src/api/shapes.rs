@@ -11,9 +11,7 @@ use utoipa::ToSchema;
 
 /// An instant as RFC 3339 text, UTC, microseconds.
 pub(crate) fn rfc3339(at: Timestamp) -> String {
-    DateTime::from_timestamp_micros(at.as_micros())
-        .unwrap_or_default()
-        .to_rfc3339_opts(SecondsFormat::Micros, true)
+    DateTime::from_timestamp_micros(at.as_micros()).unwrap_or_default().to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
 /// A page of a list.

@@ -29,6 +29,7 @@ const STATUSES: [&str; 7] = ["queued", "running", "parked", "held", "succeeded",
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
     /// queued, running, parked, held, succeeded, failed or cancelled.
     status: Option<String>,
@@ -42,7 +43,7 @@ pub(super) struct ListQuery {
 
 /// Threads, newest first.
 #[utoipa::path(
-    get, path = "/threads", params(ListQuery),
+    get, path = "/threads", operation_id = "list_threads", params(ListQuery),
     responses((status = 200, body = Page<Thread>), (status = 400, body = Problem), (status = 401, body = Problem))
 )]
 pub(super) async fn list(
@@ -140,7 +141,7 @@ async fn visible(state: &AppState, caller: &Caller, thread: &ThreadId) -> Result
 
 /// One thread: status, state, what comes next, what it waits for.
 #[utoipa::path(
-    get, path = "/threads/{id}", params(("id" = String, Path)),
+    get, path = "/threads/{id}", operation_id = "show_thread", params(("id" = String, Path)),
     responses((status = 200, body = FullThread), (status = 401, body = Problem), (status = 404, body = Problem))
 )]
 pub(super) async fn show(
@@ -158,6 +159,7 @@ pub(super) async fn show(
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct HistoryQuery {
     /// At most 500; 50 when absent.
     limit: Option<u32>,
@@ -321,7 +323,13 @@ pub(super) async fn resume(
         answers,
         resume: flags,
         operator: caller.may(Scope::Operate),
-        idempotency: key.entry(&caller, &format!("POST /threads/{id}/resume"), &json!(body), StatusCode::ACCEPTED, &reply),
+        idempotency: key.entry(
+            &caller,
+            &format!("POST /threads/{id}/resume"),
+            &json!(body),
+            StatusCode::ACCEPTED,
+            &reply,
+        ),
         principal: caller.principal,
     };
     match state.engine.resume(request).await? {

@@ -119,8 +119,11 @@ impl DataFolder {
             serde_json::from_str(&text).map_err(|error| damaged(format!("{}: {error}", path.display())))?;
         let bytes = |text: &str| hex::decode(text).map_err(|error| damaged(format!("{}: {error}", path.display())));
         let current = (file.kid, bytes(&file.secret)?);
-        let older =
-            file.older.into_iter().map(|(kid, secret)| Ok((kid, bytes(&secret)?))).collect::<Result<_, StartError>>()?;
+        let older = file
+            .older
+            .into_iter()
+            .map(|(kid, secret)| Ok((kid, bytes(&secret)?)))
+            .collect::<Result<_, StartError>>()?;
         Ok(LinkKeys::new(current, older, file.epoch)?)
     }
 
@@ -129,8 +132,7 @@ impl DataFolder {
     /// # Errors
     /// The file cannot be read or written.
     pub fn token(&self, path: &Path, ids: &dyn Ids) -> Result<String, StartError> {
-        let text =
-            self.read_or_make(path, || format!("cs_{}\n", hex::encode([ids.salt(), ids.salt()].concat())))?;
+        let text = self.read_or_make(path, || format!("cs_{}\n", hex::encode([ids.salt(), ids.salt()].concat())))?;
         let token = text.trim();
         if token.len() < 16 {
             let problem = format!("{} holds no token; remove it to have a new one made", path.display());

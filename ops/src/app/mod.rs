@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_kernel::graph::CompileError;
+use countersign_kernel::limits::Limits;
 use countersign_kernel::ports::{Channel, Clock, Ids};
 use countersign_notifier::{
     EmailChannel, EmailFault, KeyFault, Links, Mailbox, WebhookChannel, WebhookConfig, WebhookFault,
@@ -230,6 +231,11 @@ fn engine_config(config: &Config) -> EngineConfig {
         concurrency: config.worker.concurrency,
         lease: config.worker.lease,
         max_attempts: config.worker.max_attempts,
+        limits: Limits {
+            payload_bytes: usize::try_from(config.limits.payload_bytes).unwrap_or(usize::MAX),
+            state_key_bytes: usize::try_from(config.limits.state_key_bytes).unwrap_or(usize::MAX),
+            tasks_per_superstep: usize::try_from(config.limits.tasks_per_superstep).unwrap_or(usize::MAX),
+        },
         supersteps_per_run: u32::try_from(config.limits.supersteps_per_run).unwrap_or(u32::MAX),
         ..EngineConfig::default()
     }

@@ -1,12 +1,17 @@
 //! Log lines, on standard error.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
 
 /// Starts logging, once per process.
 pub(super) fn start(log: &Log) {
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(EnvFilter::new(&log.filter));
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(EnvFilter::new(&log.filter));
     // Fails only if somebody started it before.
     let _present = match log.format {
         LogFormat::Text => builder.try_init(),

@@ -140,7 +140,7 @@ pub struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: "info".to_owned(), format: LogFormat::Text }
+        Self { filter: "warn,countersign=info".to_owned(), format: LogFormat::Text }
     }
 }
 

@@ -143,7 +143,7 @@ impl<S: Sync> FromRequestParts<S> for Session {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let site = parts.extensions.get::<Site>();
-        site.and_then(|site| site.session.clone()).ok_or_else(|| Problem::SignedOut)
+        site.and_then(|site| site.session.clone()).ok_or(Problem::SignedOut)
     }
 }
 

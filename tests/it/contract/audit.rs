@@ -41,12 +41,10 @@ async fn the_chain_holds_and_says_who_did_what(place: &Place) {
     let [ann, bob, operator] = [ann(), bob(), operator()].map(|principal| principal.to_string());
     assert_eq!(said, [("started", ann.clone()), ("voted", ann), ("decided", bob), ("pause_requested", operator)]);
     let detail = audit[2].detail.clone().expect("kept");
-    assert_eq!((&detail["answer"], &detail["channel"], &detail["identified"], &detail["roles"]), (
-        &json!({"approved": true}),
-        &json!("api"),
-        &json!("token"),
-        &json!(["manager"])
-    ));
+    assert_eq!(
+        (&detail["answer"], &detail["channel"], &detail["identified"], &detail["roles"]),
+        (&json!({"approved": true}), &json!("api"), &json!("token"), &json!(["manager"]))
+    );
     assert!(detail["shown"].is_string(), "what was shown is on record");
 }
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use countersign_kernel::machine::TaskRecord;
-use countersign_worker::store::commands::{
-    Claim, Claimed, Committed, Fence, Flush, RestAs, StepCommit, StepResult,
-};
+use countersign_worker::store::commands::{Claim, Claimed, Committed, Fence, Flush, RestAs, StepCommit, StepResult};
 use serde_json::json;
 
 use super::place::{LEASE, Place, at, fenced, thread};

@@ -225,7 +225,8 @@ async fn the_jobs_that_a_commit_names_are_gone_with_it(place: &Place) {
     place.queued("other").await;
     let held = place.held(&thread("t"), at(1)).await;
     let next: NewCheckpoint = place.checkpoint(1, at(2));
-    let commit = StepCommit { checkpoint: Some(next), jobs: vec![job], ..place.commit(&thread("t"), held.fence, at(2)) };
+    let commit =
+        StepCommit { checkpoint: Some(next), jobs: vec![job], ..place.commit(&thread("t"), held.fence, at(2)) };
     place.store.commit(commit).await.expect("committed");
     assert!(!place.backend.jobs().await.contains(&job.to_string()));
     assert_eq!(place.backend.jobs().await.len(), 1, "the other's stays");

@@ -30,10 +30,10 @@ async fn a_cancel_at_rest_holds_at_once_and_supersedes_what_waits(place: &Place)
     assert_eq!((view.status.as_str(), view.closed_at), ("superseded", Some(at(5))));
     assert_eq!(place.store.overview().await.expect("counts").requests_open, 0);
     let audit = place.store.audit(&thread).await.expect("there");
-    assert_eq!(audit.last().map(|entry| (entry.action.as_str(), entry.actor.clone())), Some((
-        "cancel_requested",
-        Some(operator().to_string())
-    )));
+    assert_eq!(
+        audit.last().map(|entry| (entry.action.as_str(), entry.actor.clone())),
+        Some(("cancel_requested", Some(operator().to_string())))
+    );
 }
 
 async fn a_cancel_of_a_queued_thread_leaves_nothing_to_claim(place: &Place) {

@@ -1,11 +1,11 @@
 //! Starting threads, and giving them new input.
 
-use countersign_worker::queue::JobKind;
-use countersign_worker::store::commands::{CreateThread, IdempotencyEntry, NewCheckpoint, RestAs, RestartThread};
-use countersign_worker::store::{Accepted, Refusal};
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::question::approval;
+use countersign_worker::queue::JobKind;
+use countersign_worker::store::commands::{CreateThread, IdempotencyEntry, NewCheckpoint, RestAs, RestartThread};
+use countersign_worker::store::{Accepted, Refusal};
 use serde_json::json;
 
 use super::place::{Place, at, refused, thread};
@@ -45,9 +45,10 @@ async fn everything_of_a_start_exists_once_it_is_accepted(place: &Place) {
     assert_eq!((detail.summary.status.as_str(), detail.summary.started_by), ("queued", ann()));
     assert_eq!((detail.head, detail.next), (head.clone(), vec!["a".to_owned()]));
     assert_eq!(detail.state["n"], 0);
-    assert_eq!(detail.runs.iter().map(|run| (run.kind.as_str(), run.status.as_str())).collect::<Vec<_>>(), [(
-        "start", "queued"
-    )]);
+    assert_eq!(
+        detail.runs.iter().map(|run| (run.kind.as_str(), run.status.as_str())).collect::<Vec<_>>(),
+        [("start", "queued")]
+    );
     assert_eq!(place.store.head(&thread("t")).await.expect("there"), head);
     assert_eq!(place.actions(&thread("t")).await, ["started"]);
 }
@@ -80,7 +81,8 @@ async fn a_key_with_another_body_is_refused(place: &Place) {
     let other = CreateThread { idempotency: keyed("k", "other", "x"), ..place.create("two", at(1)) };
     assert_eq!(refused(place.store.create(other).await), Refusal::KeyReused);
     assert_eq!(place.backend.count("threads").await, 1);
-    let elsewhere = IdempotencyEntry { scope: "service:x POST /threads".into(), ..keyed("k", "other", "x").expect("some") };
+    let elsewhere =
+        IdempotencyEntry { scope: "service:x POST /threads".into(), ..keyed("k", "other", "x").expect("some") };
     let elsewhere = CreateThread { idempotency: Some(elsewhere), ..place.create("three", at(1)) };
     assert!(matches!(place.store.create(elsewhere).await, Ok(Accepted::Committed(_))), "a key is its scope's own");
 }

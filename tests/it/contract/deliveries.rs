@@ -110,12 +110,10 @@ async fn an_attempt_is_marked_before_anything_is_sent(place: &Place) {
 async fn a_delivery_carries_what_is_asked(place: &Place) {
     let told = told(place).await;
     let notice = take(place, &told, at(3)).await.expect("due").notice;
-    assert_eq!((notice.delivery, notice.thread, notice.interrupt, notice.attempt), (
-        told.delivery.clone(),
-        told.thread.clone(),
-        told.interrupt.clone(),
-        1
-    ));
+    assert_eq!(
+        (notice.delivery, notice.thread, notice.interrupt, notice.attempt),
+        (told.delivery.clone(), told.thread.clone(), told.interrupt.clone(), 1)
+    );
     assert_eq!((notice.recipient.principal, notice.recipient.address.as_str()), (ann(), "ann@example.com"));
     assert_eq!((notice.request.title.as_str(), notice.revision), ("Pay?", 1));
     assert_eq!(notice.content_hash, notice.request.content_hash());
@@ -139,11 +137,10 @@ async fn a_retry_waits_for_its_time_and_brings_its_own_job(place: &Place) {
     let job = place.job();
     finish(place, &told, DeliveryEnd::Retry { error: error(), at: at(60), job }, at(4)).await;
     let waiting = view(place, &told).await;
-    assert_eq!((waiting.status.as_str(), waiting.detail.as_deref(), waiting.finished_at), (
-        "pending",
-        Some("451 later"),
-        None
-    ));
+    assert_eq!(
+        (waiting.status.as_str(), waiting.detail.as_deref(), waiting.finished_at),
+        ("pending", Some("451 later"), None)
+    );
     let jobs = place.backend.jobs().await;
     assert!(jobs.contains(&job.to_string()) && !jobs.contains(&told.job.to_string()));
     assert_eq!(take(place, &told, at(59)).await, None);
@@ -196,9 +193,15 @@ async fn an_attempt_that_ends_after_the_request_closed_is_not_repeated(place: &P
     finish(place, &told, DeliveryEnd::Retry { error: error(), at: at(12), job }, at(11)).await;
     assert_eq!(take(place, &told, at(60)).await, None, "nobody is told of a closed request");
     assert_eq!(view(place, &told).await.status, "skipped");
-    assert!(place.store.sweep(at(1000), std::time::Duration::ZERO, 10).await.expect("swept").iter().all(|due| {
-        matches!(due, countersign_worker::store::Due::Thread(_))
-    }));
+    assert!(
+        place
+            .store
+            .sweep(at(1000), std::time::Duration::ZERO, 10)
+            .await
+            .expect("swept")
+            .iter()
+            .all(|due| { matches!(due, countersign_worker::store::Due::Thread(_)) })
+    );
 }
 
 async fn a_sender_that_died_is_not_followed_up_once_the_request_closed(place: &Place) {

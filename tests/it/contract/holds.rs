@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use countersign_kernel::ids::ThreadId;
 use countersign_kernel::machine::Resume;
 use countersign_kernel::occurrence::PointKind;
-use countersign_kernel::ids::ThreadId;
 use countersign_worker::store::commands::{Claim, Claimed, RestAs, StepCommit};
 use countersign_worker::store::{Due, Refusal};
 
@@ -66,7 +66,10 @@ async fn a_lost_worker_backs_the_next_claim_off(place: &Place) {
         let claimed = place.store.claim(claim(seconds)).await.expect("no failure");
         assert!(matches!(claimed, Claimed::Held(_)), "the first retry is immediate: {seconds}");
     }
-    assert!(matches!(place.store.claim(claim(119)).await, Ok(Claimed::Nothing)), "the lease lapsed, the backoff did not");
+    assert!(
+        matches!(place.store.claim(claim(119)).await, Ok(Claimed::Nothing)),
+        "the lease lapsed, the backoff did not"
+    );
     assert!(place.store.sweep(at(119), Duration::ZERO, 10).await.expect("swept").is_empty());
     assert_eq!(place.store.sweep(at(121), Duration::ZERO, 10).await.expect("swept"), [Due::Thread(thread.clone())]);
     assert!(matches!(place.store.claim(claim(121)).await, Ok(Claimed::Held(_))));

@@ -69,7 +69,10 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, StoreError>) -> Refu
 
 #[track_caller]
 pub(crate) fn fenced<T: std::fmt::Debug>(result: Result<T, StoreError>) {
-    assert!(matches!(result, Err(StoreError::Fenced)), "expected a fence, got {result:?}");
+    match result {
+        Err(StoreError::Fenced) => {}
+        other => panic!("expected a fence, got {other:?}"),
+    }
 }
 
 impl Place {

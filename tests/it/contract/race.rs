@@ -69,9 +69,8 @@ async fn answers_to_different_points_at_once_all_count(place: &Place) {
     let points: Vec<_> = (0..16).map(|number| place.question(&thread, number, &request)).collect();
     let ids: Vec<_> = points.iter().map(|opened| opened.point.id.clone()).collect();
     place.rest(&thread, points, RestAs::Parked).await;
-    let votes = ids
-        .iter()
-        .map(|id| place.store.record_vote(place.vote(id, &ann(), &["manager"], json!({"approved": true}))));
+    let votes =
+        ids.iter().map(|id| place.store.record_vote(place.vote(id, &ann(), &["manager"], json!({"approved": true}))));
     assert!(join_all(votes).await.into_iter().all(|voted| voted.is_ok_and(|voted| voted.decided)));
     assert_eq!(place.held(&thread, at(11)).await.wake.answers.len(), 16, "one resume for all");
 }

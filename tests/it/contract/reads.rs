@@ -1,12 +1,12 @@
 //! Lists, pages, history and counts.
 
+use countersign_kernel::ids::InterruptId;
 use countersign_kernel::principal::role;
 use countersign_kernel::question::approval;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::store::Refusal;
 use countersign_worker::store::commands::{CreateThread, RestAs, StepCommit};
 use countersign_worker::store::views::{InterruptFilter, Keyset, ThreadFilter};
-use countersign_kernel::ids::InterruptId;
 use serde_json::json;
 
 use super::place::{Place, at, refused, thread};
@@ -111,7 +111,14 @@ async fn an_inbox_holds_what_one_may_answer(place: &Place) {
             approvers: Some(approvers.iter().map(|approver| (*approver).to_owned()).collect()),
             ..InterruptFilter::default()
         };
-        place.store.interrupts(&filter, None, 10).await.expect("listed").into_iter().map(|view| view.id).collect::<Vec<_>>()
+        place
+            .store
+            .interrupts(&filter, None, 10)
+            .await
+            .expect("listed")
+            .into_iter()
+            .map(|view| view.id)
+            .collect::<Vec<_>>()
     };
     let sorted = |mut ids: Vec<InterruptId>| {
         ids.sort();
@@ -185,7 +192,8 @@ async fn the_latest_twenty_runs_are_shown(place: &Place) {
     place.rest(&thread, Vec::new(), RestAs::Failed { error: "a: no".into(), tasks: 1 }).await;
     let retry = countersign_kernel::machine::Resume { retry: true, ..Default::default() };
     for second in 10..35 {
-        let command = countersign_worker::store::commands::ResumeThread { now: at(second), ..place.resume(&thread, retry) };
+        let command =
+            countersign_worker::store::commands::ResumeThread { now: at(second), ..place.resume(&thread, retry) };
         place.store.resume(command, None).await.expect("accepted");
     }
     let runs = place.store.thread(&thread).await.expect("there").runs;

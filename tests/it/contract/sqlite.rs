@@ -36,7 +36,10 @@ impl Backend for Sqlite {
     }
 
     async fn jobs(&self) -> Vec<String> {
-        sqlx::query_scalar("SELECT id FROM Jobs ORDER BY id").fetch_all(&mut self.raw().await).await.expect("the queue reads")
+        sqlx::query_scalar("SELECT id FROM Jobs ORDER BY id")
+            .fetch_all(&mut self.raw().await)
+            .await
+            .expect("the queue reads")
     }
 
     async fn execute(&self, statement: &str) -> u64 {

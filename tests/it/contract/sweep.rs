@@ -77,7 +77,7 @@ async fn due_deliveries_are_found(place: &Place) {
     let due = told(place).await;
     let Due::Delivery(thread, delivery) = &due else { panic!("no delivery") };
     assert_eq!(found(place, 3).await, []);
-    assert_eq!(found(place, 4).await, [due.clone()]);
+    assert_eq!(found(place, 4).await, std::slice::from_ref(&due));
     place.store.take_delivery(thread, delivery, None, at(50), at(4)).await.expect("taken").expect("due");
     assert_eq!(found(place, 50).await, [], "somebody is at it");
     assert_eq!(found(place, 51).await, [due]);
@@ -88,7 +88,7 @@ async fn a_delivery_of_a_dead_process_is_found_after_recovery(place: &Place) {
     let Due::Delivery(thread, delivery) = &due else { panic!("no delivery") };
     place.store.take_delivery(thread, delivery, None, at(500), at(4)).await.expect("taken").expect("due");
     place.store.recover(at(5)).await.expect("recovered");
-    assert_eq!(found(place, 6).await, [due.clone()]);
+    assert_eq!(found(place, 6).await, std::slice::from_ref(&due));
     let again = place.store.take_delivery(thread, delivery, None, at(500), at(6)).await.expect("taken");
     assert_eq!(again.expect("due").notice.attempt, 2);
     let views = place.store.deliveries(None, Some("sending"), 10).await.expect("listed");

@@ -1,8 +1,8 @@
 //! Votes that count: what decides, when, and what the thread gets.
 
+use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::principal::{Principal, person, role};
 use countersign_kernel::question::{Answered, approval, select};
-use countersign_kernel::occurrence::PointKind;
 use countersign_worker::queue::JobKind;
 use countersign_worker::store::commands::{RecordVote, RestAs};
 use serde_json::json;
@@ -41,7 +41,10 @@ async fn one_vote_decides_and_wakes_the_thread(place: &Place) {
     assert_eq!((detail.summary.status.as_str(), detail.summary.open, detail.interrupts.len()), ("queued", 0, 0));
     let view = place.store.interrupt(&id).await.expect("there");
     let answered = Answered { value: Some(json!({"approved": true, "reason": "fine"})), by: vec![ann()], at: at(10) };
-    assert_eq!((view.status.as_str(), view.closed_at, view.answered.as_ref()), ("answered", Some(at(10)), Some(&answered)));
+    assert_eq!(
+        (view.status.as_str(), view.closed_at, view.answered.as_ref()),
+        ("answered", Some(at(10)), Some(&answered))
+    );
     assert_eq!(place.held(&thread, at(11)).await.wake.answers, [(id, answered)]);
     assert_eq!(place.actions(&thread).await, ["started", "decided"]);
 }

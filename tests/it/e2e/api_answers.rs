@@ -71,7 +71,7 @@ async fn an_answer_counts_once_and_stays() {
     api.answer(&question, json!({"approved": false})).await.problem(409, "already-answered");
     assert_eq!(place.ledger().await.len(), 1);
     let actions = api.audited(&thread).await;
-    assert_eq!(actions.iter().filter(|action| *action == "answered").count(), 1, "{actions:?}");
+    assert_eq!(actions.iter().filter(|action| *action == "decided").count(), 1, "{actions:?}");
 }
 
 #[tokio::test]
@@ -205,9 +205,9 @@ async fn a_resume_is_all_or_nothing() {
     let booked = place.ledger().await;
     assert_eq!(booked.len(), 4);
     assert!(booked.iter().all(|entry| entry.attempts == 1), "the finished three were not repeated: {booked:?}");
-    api.post(&resume, &json!({"continue": true})).await.problem(409, "nothing-to-continue");
+    api.post(&resume, &json!({"continue": true})).await.problem(409, "thread-ended");
     let actions = api.audited(&thread).await;
-    assert_eq!(actions.iter().filter(|action| *action == "answered").count(), 2, "{actions:?}");
+    assert_eq!(actions.iter().filter(|action| *action == "decided").count(), 2, "{actions:?}");
 }
 
 #[tokio::test]
@@ -247,5 +247,5 @@ async fn a_cancelled_thread_stays_so() {
     assert_eq!(api.answer(&question, yes()).await.status, 409);
     api.post(&format!("threads/{thread}/pause"), &json!({})).await.problem(409, "thread-ended");
     assert!(place.ledger().await.is_empty());
-    assert!(api.audited(&thread).await.contains(&"cancelled".to_owned()));
+    assert!(api.audited(&thread).await.contains(&"cancel_requested".to_owned()));
 }

@@ -1,1 +1,13 @@
-//! x
+//! The engine on a real store: what happens when people, crashes and lost
+//! messages get between.
+
+mod answers;
+mod control;
+mod crash;
+mod delivery;
+mod failure;
+mod graphs;
+mod lease;
+mod load;
+mod queue;
+mod shipped;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use countersign_kernel::ports::{Channel, ChannelName, DeliveryError, Notice, Receipt};
 
-/// What to say to the n-th attempt of one delivery, counted from 1.
+use super::Gate;
+
+/// What to say to an attempt.
 type Verdict = dyn Fn(&Notice) -> Result<Receipt, DeliveryError> + Send + Sync;
 
 /// Keeps every notice and answers as it was told to.
@@ -13,6 +15,7 @@ type Verdict = dyn Fn(&Notice) -> Result<Receipt, DeliveryError> + Send + Sync;
 pub(crate) struct Outbox {
     sent: Arc<Mutex<Vec<Notice>>>,
     verdict: Arc<Verdict>,
+    gate: Option<Gate>,
 }
 
 impl Outbox {
@@ -21,10 +24,13 @@ impl Outbox {
         Self::saying(|_| Ok(Receipt { detail: "250 taken".to_owned() }))
     }
 
-    pub(crate) fn saying(
-        verdict: impl Fn(&Notice) -> Result<Receipt, DeliveryError> + Send + Sync + 'static,
-    ) -> Self {
-        Self { sent: Arc::default(), verdict: Arc::new(verdict) }
+    pub(crate) fn saying(verdict: impl Fn(&Notice) -> Result<Receipt, DeliveryError> + Send + Sync + 'static) -> Self {
+        Self { sent: Arc::default(), verdict: Arc::new(verdict), gate: None }
+    }
+
+    /// Each attempt hangs at the gate once it is handed over.
+    pub(crate) fn held_at(self, gate: &Gate) -> Self {
+        Self { gate: Some(gate.clone()), ..self }
     }
 
     /// Every attempt so far, in order.
@@ -41,6 +47,9 @@ impl Channel for Outbox {
 
     async fn send(&self, notice: &Notice) -> Result<Receipt, DeliveryError> {
         self.sent.lock().expect("not poisoned").push(notice.clone());
+        if let Some(gate) = &self.gate {
+            gate.pass().await;
+        }
         (self.verdict)(notice)
     }
 }

@@ -40,7 +40,11 @@ struct Inner {
 
 impl Gate {
     pub(crate) fn closed() -> Self {
-        Self(Arc::new(Inner { open: watch::Sender::new(false), arrived: watch::Sender::new(0), dropped: watch::Sender::new(0) }))
+        Self(Arc::new(Inner {
+            open: watch::Sender::new(false),
+            arrived: watch::Sender::new(0),
+            dropped: watch::Sender::new(0),
+        }))
     }
 
     pub(crate) fn open(&self) {

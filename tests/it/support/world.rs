@@ -6,14 +6,12 @@ use std::time::Duration;
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::{InterruptId, ThreadId};
 use countersign_kernel::machine::{Resume, TaskStatus};
-use countersign_kernel::ports::Channel;
+use countersign_kernel::ports::{Channel, Clock, Ids};
 use countersign_kernel::principal::Principal;
-use countersign_worker::engine::{
-    Engine, EngineConfig, Parts, RequestError, ResumeRequest, Started, VoteRequest,
-};
-use countersign_worker::queue::Carrier;
+use countersign_worker::engine::{Engine, EngineConfig, Parts, RequestError, ResumeRequest, Started, VoteRequest};
+use countersign_worker::queue::{Carrier, JobId, Message, Receiver};
 use countersign_worker::store::commands::{Via, Voted};
-use countersign_worker::store::views::{InterruptView, ThreadDetail};
+use countersign_worker::store::views::{HistoryEntry, InterruptView, ThreadDetail};
 use countersign_worker::store::{Accepted, SqliteStore, Store};
 use countersign_worker::system::{SystemClock, SystemIds};
 use serde_json::Value;
@@ -82,6 +80,11 @@ impl World {
         self
     }
 
+    /// The same folder under another build.
+    pub(crate) fn with_graphs(self, graphs: impl Fn() -> Vec<CompiledGraph> + Send + Sync + 'static) -> Self {
+        Self { graphs: Arc::new(graphs), ..self }
+    }
+
     /// The next process of this folder, running.
     pub(crate) async fn engine(&self) -> TestEngine {
         let mut engine = self.idle().await;
@@ -91,31 +94,36 @@ impl World {
 
     /// The next process of this folder, which takes requests and runs nothing.
     pub(crate) async fn idle(&self) -> TestEngine {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let file = self.file();
         let open = async move {
             let store = SqliteStore::open(&file).await?;
-            let clock = SystemClock;
-            store.recover(countersign_kernel::ports::Clock::now(&clock)).await?;
+            store.recover(SystemClock.now()).await?;
             Ok::<_, countersign_worker::store::StoreError>(store)
         };
         let store = runtime.spawn(open).await.expect("no panic").expect("the store opens");
-        let ids = SystemIds;
         let engine = Engine::new(Parts {
             store: Arc::new(store.clone()),
             graphs: (self.graphs)(),
             directory: Arc::new(People),
             channels: vec![Arc::new(self.outbox.clone()) as Arc<dyn Channel>],
             clock: Arc::new(SystemClock),
-            worker: countersign_kernel::ports::Ids::uuid(&ids),
-            ids: Arc::new(ids),
+            ids: Arc::new(SystemIds),
+            worker: SystemIds.uuid(),
             config: self.config.clone(),
         });
         TestEngine { engine, store, runtime: Some(runtime), shutdown: CancellationToken::new(), running: None }
+    }
+
+    /// How many job rows there are.
+    pub(crate) async fn jobs(&self) -> i64 {
+        sqlx::query_scalar("SELECT count(*) FROM Jobs").fetch_one(&mut self.raw().await).await.expect("the queue reads")
+    }
+
+    async fn raw(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.file()).busy_timeout(super::DEADLINE);
+        options.connect().await.expect("the file opens")
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -124,9 +132,8 @@ impl World {
 
     /// Executes a statement behind the engine's back; returns the rows changed.
     pub(crate) async fn sql(&self, statement: &str) -> u64 {
-        let options = SqliteConnectOptions::new().filename(self.file()).busy_timeout(super::DEADLINE);
-        let mut conn: SqliteConnection = options.connect().await.expect("the file opens");
-        sqlx::query(AssertSqlSafe(statement)).execute(&mut conn).await.expect(statement).rows_affected()
+        let done = sqlx::query(AssertSqlSafe(statement)).execute(&mut self.raw().await).await;
+        done.expect(statement).rows_affected()
     }
 }
 
@@ -146,8 +153,7 @@ impl TestEngine {
         self.running = Some(runtime.spawn(async move { engine.run(shutdown).await }));
         if carrier {
             let carrier = Carrier::new(self.store.write_pool(), "test", Duration::from_millis(20));
-            let (receiver, wake, shutdown) =
-                (Arc::new(self.engine.clone()), self.engine.wake(), self.shutdown.clone());
+            let (receiver, wake, shutdown) = (Arc::new(self.engine.clone()), self.engine.wake(), self.shutdown.clone());
             runtime.spawn(async move { carrier.run(receiver, wake, shutdown).await });
         }
     }
@@ -165,6 +171,12 @@ impl TestEngine {
         let running = self.running.take().expect("it runs");
         tokio::time::timeout(super::DEADLINE, running).await.expect("it stops in time").expect("no panic");
         self.crash().await;
+    }
+
+    /// Gets one more message about the thread, whose row is long gone.
+    pub(crate) fn receive_again(&self, thread: &ThreadId) {
+        let job = JobId::new(1, u128::from_be_bytes(SystemIds.salt()));
+        self.engine.receive(Message::advance(job, thread.clone()));
     }
 
     /// Starts a thread of `graph`, as Ann.
@@ -214,7 +226,11 @@ impl TestEngine {
         self.store.thread(thread).await.expect("the thread is there")
     }
 
-    /// Waits until the thread has this status and nobody holds it.
+    pub(crate) async fn history(&self, thread: &ThreadId) -> Vec<HistoryEntry> {
+        self.store.history(thread, None, 100).await.expect("the thread is there")
+    }
+
+    /// Waits until the thread has this status.
     pub(crate) async fn rests(&self, thread: &ThreadId, status: &str) -> ThreadDetail {
         let what = format!("{thread} is {status}");
         eventually_or(&what, || async {

@@ -9,7 +9,7 @@ use countersign_kernel::context::{Context, TaskRecordAfter};
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::{DeliveryId, InterruptId, RunId, ThreadId};
 use countersign_kernel::machine::{
-    BorderReason, Next, Outside, Point, Position, Rest, Settled, StepChanges, TaskStatus,
+    BorderReason, Next, Outside, Point, Position, Rest, Settled, StepChanges, Task, TaskStatus,
 };
 use countersign_kernel::node::{NodeError, NodeResult, Outcome};
 use countersign_kernel::occurrence::PointKind;
@@ -149,7 +149,17 @@ struct Activation {
 impl Activation {
     fn new(engine: Engine, graph: Arc<CompiledGraph>, held: commands::Activation, jobs: Vec<JobId>) -> Self {
         let position = Position::restore(&graph, held.salt, held.checkpoint, held.body, held.values, held.records);
-        let known = position.points(&graph).into_iter().map(|point| (point.id, point.kind)).collect();
+        // Also what closed in a record that was flushed before a crash: the
+        // store has not heard of that yet.
+        let recorded: HashMap<_, _> = position
+            .tasks
+            .iter()
+            .flat_map(|task| task.record.occurrences.questions())
+            .map(|(_, question)| (question.id.clone(), question.kind))
+            .collect();
+        let mut known: HashMap<_, _> =
+            held.open.into_iter().filter_map(|id| recorded.get(&id).copied().map(|kind| (id, kind))).collect();
+        known.extend(position.points(&graph).into_iter().map(|point| (point.id, point.kind)));
         let mut activation = Self {
             engine,
             graph,
@@ -182,6 +192,10 @@ impl Activation {
                 Ok(()) => {
                     let border = self.known.get(&id).is_some_and(|k| matches!(k, PointKind::Break | PointKind::Pause));
                     self.border_changed |= border;
+                    // Its record keeps the answer, also if a pause keeps the
+                    // task from running before the thread rests.
+                    let asked = |task: &Task| task.record.occurrences.questions().any(|(_, asked)| asked.id == id);
+                    self.touched.extend(self.position.tasks.iter().position(asked));
                     self.answered.insert(id.clone());
                     self.supersteps = 0;
                 }
@@ -277,43 +291,41 @@ impl Activation {
             let body = self.graph.body(&self.position.tasks[index].plan.node).cloned();
             running.push(run_body(index, body, Context::new(scope)));
         }
-        while let Some((index, after, result)) = running.next().await {
-            if matches!(result, Err(NodeError::LeaseLost)) {
-                return Err(Abort::Lost);
-            }
-            self.position.complete(&self.graph, index, after, result);
-            self.touched.insert(index);
+        let mut finished = Vec::new();
+        while let Some(ended) = running.next().await {
+            finished.extend(self.complete(ended)?);
             // What is finished is kept while siblings still run (R10).
-            let done = self.position.tasks[index].record.status == TaskStatus::Done;
-            if done && !running.is_empty() {
-                let task = &self.position.tasks[index];
+            while !finished.is_empty() && !running.is_empty() {
+                let tasks = finished.drain(..).map(|index: usize| &self.position.tasks[index]);
                 let flush = Flush {
                     thread: self.thread.clone(),
                     fence: self.fence,
                     seq: self.seq,
-                    tasks: vec![(task.plan.key.clone(), task.record.clone())],
+                    tasks: tasks.map(|task| (task.plan.key.clone(), task.record.clone())).collect(),
                 };
                 let store = Arc::clone(&self.engine.inner.store);
                 // Siblings go on while it is written.
                 let mut write = std::pin::pin!(store.flush(flush).fuse());
-                let mut early = Vec::new();
                 loop {
                     tokio::select! {
                         written = &mut write => { written?; break; }
-                        Some(ended) = running.next(), if !running.is_empty() => early.push(ended),
+                        Some(ended) = running.next(), if !running.is_empty() => finished.extend(self.complete(ended)?),
                     }
-                }
-                for (index, after, result) in early {
-                    if matches!(result, Err(NodeError::LeaseLost)) {
-                        return Err(Abort::Lost);
-                    }
-                    self.position.complete(&self.graph, index, after, result);
-                    self.touched.insert(index);
                 }
             }
         }
         self.position.resume_all = false;
         Ok(())
+    }
+
+    /// Records how a body ended; says which task it was if it has finished.
+    fn complete(&mut self, (index, after, result): Ended) -> Result<Option<usize>, Abort> {
+        if matches!(result, Err(NodeError::LeaseLost)) {
+            return Err(Abort::Lost);
+        }
+        self.position.complete(&self.graph, index, after, result);
+        self.touched.insert(index);
+        Ok((self.position.tasks[index].record.status == TaskStatus::Done).then_some(index))
     }
 
     fn rest_as(&self, rest: Rest) -> RestAs {
@@ -459,11 +471,10 @@ pub(super) fn index_changes(keys: &mut KeyIndex, changes: &StepChanges, seq: i64
     }
 }
 
-async fn run_body(
-    index: usize,
-    body: Option<countersign_kernel::node::SharedBody>,
-    cx: Context,
-) -> (usize, TaskRecordAfter, NodeResult<Outcome>) {
+/// A task by its index, its record, and how its body ended.
+type Ended = (usize, TaskRecordAfter, NodeResult<Outcome>);
+
+async fn run_body(index: usize, body: Option<countersign_kernel::node::SharedBody>, cx: Context) -> Ended {
     let result = match body {
         Some(body) => match AssertUnwindSafe(body.run(cx.clone())).catch_unwind().await {
             Ok(result) => result,

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::ThreadId;
+use countersign_kernel::limits::Limits;
 use countersign_kernel::ports::{Channel, ChannelName, Clock, Directory, Ids};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +51,8 @@ pub struct EngineConfig {
     pub delivery_backoff: Duration,
     /// Supersteps in one activation before the thread pauses (R11, R30).
     pub supersteps_per_run: u32,
+    /// What is refused for its size.
+    pub limits: Limits,
     /// How long a shutdown waits for running supersteps.
     pub shutdown_within: Duration,
 }
@@ -66,6 +69,7 @@ impl Default for EngineConfig {
             delivery_attempts: 8,
             delivery_backoff: Duration::from_secs(5),
             supersteps_per_run: 1000,
+            limits: Limits::default(),
             shutdown_within: Duration::from_secs(10),
         }
     }
@@ -126,7 +130,11 @@ impl Engine {
     pub fn new(parts: Parts) -> Self {
         let inner = Inner {
             store: parts.store,
-            graphs: parts.graphs.into_iter().map(|g| (g.name().to_owned(), Arc::new(g))).collect(),
+            graphs: parts
+                .graphs
+                .into_iter()
+                .map(|graph| (graph.name().to_owned(), Arc::new(graph.with_limits(parts.config.limits))))
+                .collect(),
             directory: parts.directory,
             channels: parts.channels.into_iter().map(|channel| (channel.name(), channel)).collect(),
             clock: parts.clock,

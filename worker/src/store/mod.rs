@@ -306,6 +306,18 @@ pub trait Store: Send + Sync + 'static {
     /// Only of the database.
     async fn token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreError>;
 
+    /// All tokens that are not revoked, by name.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError>;
+
+    /// Revokes a token. Whether there was one.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn revoke_token(&self, name: &str, now: Timestamp) -> Result<bool, StoreError>;
+
     /// The checkpoint at a thread's head, cheaply.
     ///
     /// # Errors

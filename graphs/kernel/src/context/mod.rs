@@ -42,6 +42,8 @@ pub struct TaskScope {
     pub resume_all: bool,
     /// Whether the task failed and was told to try again (K13).
     pub retry: bool,
+    /// The largest payload of a question, in bytes.
+    pub payload_bytes: usize,
     /// What the graph was given.
     pub resources: Arc<Resources>,
     /// Where results are made durable.
@@ -66,6 +68,7 @@ struct Shared {
     now: Timestamp,
     resume_all: bool,
     retry: bool,
+    payload_bytes: usize,
     resources: Arc<Resources>,
     effects: Arc<dyn Effects>,
     occurrences: Mutex<Occurrences>,
@@ -102,6 +105,7 @@ impl Context {
                 now: scope.now,
                 resume_all: scope.resume_all,
                 retry: scope.retry,
+                payload_bytes: scope.payload_bytes,
                 resources: scope.resources,
                 effects: scope.effects,
                 occurrences: Mutex::new(scope.occurrences),

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Context;
 use crate::canonical::content_hash;
+use crate::limits;
 use crate::node::{NodeError, NodeResult};
 use crate::occurrence::{PointKind, QuestionRecord, QuestionState};
 use crate::question::{Answered, Ask, FromAnswer};
@@ -41,6 +42,8 @@ impl Context {
 
     fn question(&self, kind: PointKind, payload: Value) -> NodeResult<Answered> {
         let ordinal = self.next_ordinal();
+        limits::check("the question", "payload_bytes", &payload, self.shared.payload_bytes)
+            .map_err(NodeError::Failed)?;
         let hash = content_hash(&payload);
         let mut occurrences = self.occurrences();
         let occurrence = occurrences.entry(&self.address);

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Context;
 use crate::canonical::content_hash;
+use crate::limits;
 use crate::node::{NodeError, NodeResult};
 use crate::occurrence::{PointKind, QuestionRecord, QuestionState};
 
@@ -40,6 +41,10 @@ impl Context {
         if !holds {
             let number = occurrence.next_number();
             let payload = info.into();
+            let most = self.shared.payload_bytes;
+            if let Err(fault) = limits::check("the info", "payload_bytes", &payload, most) {
+                return NodeError::Failed(fault);
+            }
             occurrence.questions.push(QuestionRecord {
                 ordinal: number,
                 number,

@@ -105,6 +105,7 @@ impl GraphBuilder {
             input: self.input,
             codec: self.codec,
             resources: std::sync::Arc::new(self.resources),
+            limits: crate::limits::Limits::default(),
             fingerprint,
             warnings,
         })

@@ -20,6 +20,7 @@ pub use compile::{CompileError, GraphFault, GraphWarning};
 pub use typed::{Graph, NodeFn, NodeRef, Target};
 
 use crate::fault::Fault;
+use crate::limits::Limits;
 use crate::node::SharedBody;
 use crate::resources::Resources;
 use crate::state::{KeySpec, StateCodec, StateView};
@@ -50,6 +51,7 @@ pub struct CompiledGraph {
     pub(crate) input: Option<InputFn>,
     pub(crate) codec: Arc<dyn StateCodec>,
     pub(crate) resources: Arc<Resources>,
+    pub(crate) limits: Limits,
     pub(crate) fingerprint: String,
     pub(crate) warnings: Vec<GraphWarning>,
 }
@@ -59,6 +61,13 @@ impl CompiledGraph {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The graph with other limits than the default ones.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The version the author gave it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Position, Task, TaskStatus};
 use crate::context::{TaskRecordAfter, TaskScope};
 use crate::graph::CompiledGraph;
+use crate::limits;
 use crate::node::{NodeError, NodeResult, Outcome};
 use crate::occurrence::QuestionState;
 use crate::ports::Effects;
@@ -80,6 +81,7 @@ impl Position {
             now,
             resume_all,
             retry: *retry,
+            payload_bytes: graph.limits.payload_bytes,
             resources: Arc::clone(&graph.resources),
             effects,
         }
@@ -155,7 +157,13 @@ fn finish(
     alone: bool,
 ) -> Result<StoredOutcome, String> {
     let writes = outcome.writes.into_entries()?;
-    for (key, _) in &writes {
+    for (key, value) in &writes {
+        limits::check(
+            &format!("the value written to `{key}`"),
+            "state_key_bytes",
+            value,
+            graph.limits.state_key_bytes,
+        )?;
         if !graph.keys.contains_key(key) {
             return Err(format!("the node writes the key `{key}`, which the graph does not declare"));
         }

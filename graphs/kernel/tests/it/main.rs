@@ -7,6 +7,7 @@ mod failures;
 mod ids;
 mod input;
 mod interrupts;
+mod limits;
 mod manifest;
 mod property;
 mod state;

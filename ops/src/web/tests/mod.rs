@@ -1,6 +1,7 @@
 //! Driving the pages, with a store and an engine behind them.
 
 mod links;
+mod other_pages;
 mod sessions;
 mod templates;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use http::{Api, Reply, expense, identities};
 pub(crate) use mail::Letter;
 pub(crate) use place::{Ended, Place, Server};
-pub(crate) use rows::{PayFile, Row, paid_once};
+pub(crate) use rows::{PayFile, paid_once};
 pub(crate) use smtp::{Authority, Protection, Silent, Smtp, SmtpSetup};
 
 /// How long a condition may take to come true, on a machine under load.

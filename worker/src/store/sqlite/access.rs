@@ -1,9 +1,11 @@
 //! API tokens, by their hashes.
 
 use countersign_kernel::time::Timestamp;
+use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
 use super::super::StoreError;
+use super::super::codec::decode;
 use super::super::views::TokenRecord;
 
 pub(super) async fn put_token(
@@ -33,9 +35,34 @@ pub(super) async fn token(conn: &mut SqliteConnection, hash: &str) -> Result<Opt
         .bind(hash)
         .fetch_optional(conn)
         .await?;
-    let Some(row) = row else { return Ok(None) };
+    row.as_ref().map(record).transpose()
+}
+
+fn record(row: &SqliteRow) -> Result<TokenRecord, StoreError> {
     let name: String = row.try_get(0)?;
-    let list = |text: &str| super::super::codec::decode::<Vec<String>>("token", &name, text.as_bytes());
+    let list = |text: &str| decode::<Vec<String>>("token", &name, text.as_bytes());
     let graphs: Option<String> = row.try_get(2)?;
-    Ok(Some(TokenRecord { scopes: list(row.try_get(1)?)?, graphs: graphs.as_deref().map(list).transpose()?, name }))
+    Ok(TokenRecord { scopes: list(row.try_get(1)?)?, graphs: graphs.as_deref().map(list).transpose()?, name })
+}
+
+pub(super) async fn tokens(conn: &mut SqliteConnection) -> Result<Vec<TokenRecord>, StoreError> {
+    sqlx::query("SELECT name, scopes, graphs FROM api_tokens WHERE revoked_at IS NULL ORDER BY name")
+        .fetch_all(conn)
+        .await?
+        .iter()
+        .map(record)
+        .collect()
+}
+
+pub(super) async fn revoke_token(
+    conn: &mut SqliteConnection,
+    name: String,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let revoked = sqlx::query("UPDATE api_tokens SET revoked_at = ?2 WHERE name = ?1 AND revoked_at IS NULL")
+        .bind(name)
+        .bind(now.as_micros())
+        .execute(conn)
+        .await?;
+    Ok(revoked.rows_affected() > 0)
 }

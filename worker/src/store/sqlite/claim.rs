@@ -94,7 +94,8 @@ pub(super) async fn release(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let released = sqlx::query(
-        "UPDATE threads SET status = 'queued', lease_owner = NULL, lease_until = 0, attempts = 0, updated_at = ?3
+        "UPDATE threads SET status = 'queued', lease_owner = NULL, lease_until = 0, attempts = 0, not_before = 0,
+                updated_at = ?3
          WHERE thread = ?1 AND fence = ?2 AND lease_owner IS NOT NULL",
     )
     .bind(thread.as_str())

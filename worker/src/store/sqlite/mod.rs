@@ -316,6 +316,16 @@ impl Store for SqliteStore {
         access::token(&mut conn, hash).await
     }
 
+    async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        access::tokens(&mut conn).await
+    }
+
+    async fn revoke_token(&self, name: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let name = name.to_owned();
+        write!(self, |conn| access::revoke_token(conn, name, now))
+    }
+
     async fn head(&self, thread: &ThreadId) -> Result<CheckpointId, StoreError> {
         let mut conn = self.readers.acquire().await?;
         reads::head(&mut conn, thread).await

@@ -6,12 +6,15 @@
 //! savepoint and takes nothing else with it.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::super::StoreError;
 
@@ -22,14 +25,57 @@ const QUEUE: usize = 4096;
 
 /// Told after the commit whether it held.
 type Finish = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// A command: writes, and says whether its writes stand.
-type Command = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, (bool, Finish)> + Send>;
+
+/// A command and whoever waits for it.
+trait Command: Send {
+    /// Writes, and says whether its writes stand.
+    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (bool, Finish)>
+    where
+        Self: 'c;
+
+    /// There is no transaction to run in.
+    fn fail(self: Box<Self>, error: StoreError);
+}
+
+struct Waiting<T, F> {
+    command: F,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Command for Waiting<T, F>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
+{
+    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (bool, Finish)>
+    where
+        Self: 'c,
+    {
+        Box::pin(async move {
+            let Self { command, reply } = *self;
+            // A fault in one command must not end the writer of all.
+            let outcome = AssertUnwindSafe(command(conn)).catch_unwind().await.unwrap_or_else(|_| {
+                Err(StoreError::Database("the command panicked; nothing of it was written".into()))
+            });
+            let stands = outcome.is_ok();
+            let finish: Finish = Box::new(move |committed| {
+                // A caller that went away is told nothing.
+                let _ = reply.send(committed.and(outcome));
+            });
+            (stands, finish)
+        })
+    }
+
+    fn fail(self: Box<Self>, error: StoreError) {
+        let _ = self.reply.send(Err(error));
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct Writer {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Box<dyn Command>>,
     task: Arc<Mutex<Option<JoinHandle<()>>>>,
-    stop: tokio_util::sync::CancellationToken,
+    stop: CancellationToken,
 }
 
 impl fmt::Debug for Writer {
@@ -41,7 +87,7 @@ impl fmt::Debug for Writer {
 impl Writer {
     pub(super) fn start(pool: SqlitePool) -> Self {
         let (commands, incoming) = mpsc::channel(QUEUE);
-        let stop = tokio_util::sync::CancellationToken::new();
+        let stop = CancellationToken::new();
         let task = tokio::spawn(serve(pool, incoming, stop.clone()));
         Self { commands, task: Arc::new(Mutex::new(Some(task))), stop }
     }
@@ -53,17 +99,7 @@ impl Writer {
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
     {
         let (reply, result) = oneshot::channel();
-        let command: Command = Box::new(move |conn| {
-            Box::pin(async move {
-                let outcome = command(conn).await;
-                let stands = outcome.is_ok();
-                let finish: Finish = Box::new(move |committed| {
-                    // A caller that went away is told nothing.
-                    let _ = reply.send(committed.and(outcome));
-                });
-                (stands, finish)
-            })
-        });
+        let command: Box<dyn Command> = Box::new(Waiting { command, reply });
         let closed = || StoreError::Database("the store is closed".into());
         self.commands.send(command).await.map_err(|_| closed())?;
         result.await.map_err(|_| closed())?
@@ -78,7 +114,7 @@ impl Writer {
     }
 }
 
-async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Command>, stop: tokio_util::sync::CancellationToken) {
+async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Box<dyn Command>>, stop: CancellationToken) {
     loop {
         let first = tokio::select! {
             biased;
@@ -99,13 +135,15 @@ async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Command>, stop: to
     }
 }
 
-async fn transaction(pool: &SqlitePool, batch: Vec<Command>) {
+async fn transaction(pool: &SqlitePool, batch: Vec<Box<dyn Command>>) {
     let mut transaction = match pool.begin_with("BEGIN IMMEDIATE").await {
         Ok(transaction) => transaction,
         Err(error) => {
-            // Dropping a command drops its reply, which reads as a failure;
-            // running it on nothing is not possible.
+            let error = StoreError::from(error);
             tracing::error!(%error, commands = batch.len(), "the store cannot begin a transaction");
+            for command in batch {
+                command.fail(error.clone());
+            }
             return;
         }
     };
@@ -117,7 +155,7 @@ async fn transaction(pool: &SqlitePool, batch: Vec<Command>) {
         if broken.is_none() && !alone {
             broken = execute(&mut transaction, "SAVEPOINT command").await.err();
         }
-        let (stands, finish) = command(&mut transaction).await;
+        let (stands, finish) = command.run(&mut transaction).await;
         if !alone {
             let end = if stands { "RELEASE command" } else { "ROLLBACK TO command; RELEASE command" };
             if let Err(error) = execute(&mut transaction, end).await {

@@ -1,0 +1,47 @@
+//! Many threads at once.
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::graphs::{Does, in_a_row};
+use crate::support::{Gate, Runs, World, ann, eventually};
+
+fn world(runs: &Runs, nodes: &'static [(&'static str, Does)]) -> World {
+    let runs = runs.clone();
+    World::one(move || in_a_row(&runs, &Gate::closed(), nodes)).carried()
+}
+
+#[tokio::test]
+async fn two_hundred_threads_at_once_all_finish() {
+    let runs = Runs::default();
+    let world = world(&runs, &[("a", Does::Work), ("b", Does::Work), ("c", Does::Work)]);
+    let engine = world.engine().await;
+    let threads = join_all((0..200).map(|_| engine.start("flow", json!({})))).await;
+    eventually("all finish", async || {
+        let counts = engine.engine.store().overview().await.expect("counts").threads;
+        (counts == [("succeeded".to_owned(), 200)]).then_some(())
+    })
+    .await;
+    assert_eq!((runs.of("a"), runs.of("b"), runs.of("c")), (200, 200, 200));
+    assert_eq!(engine.detail(&threads[199]).await.state["log"], json!(["a", "b", "c"]));
+    engine.idles().await;
+    assert_eq!(world.jobs().await, 0, "no job row is left");
+}
+
+#[tokio::test]
+async fn a_hundred_threads_answered_as_they_park_all_finish() {
+    let runs = Runs::default();
+    let world = world(&runs, &[("a", Does::Ask), ("b", Does::Ask)]);
+    let engine = world.engine().await;
+    join_all((0..100).map(|_| async {
+        let thread = engine.start("flow", json!({})).await;
+        for _ in 0..2 {
+            let open = engine.parked(&thread).await;
+            engine.vote(&open[0].id, &ann(), json!({"approved": true})).await.expect("accepted");
+        }
+        let done = engine.rests(&thread, "succeeded").await;
+        assert_eq!(done.state["log"], json!(["a", "b"]));
+    }))
+    .await;
+    assert_eq!((runs.of("a"), runs.of("b")), (200, 200));
+}
