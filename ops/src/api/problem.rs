@@ -18,7 +18,7 @@ pub struct Problem {
     /// The kind: `urn:countersign:problem:<name>`.
     r#type: String,
     /// The kind, for people.
-    title: String,
+    title: &'static str,
     /// The HTTP status.
     status: u16,
     /// What is wrong this time, and what to do.
@@ -28,7 +28,8 @@ pub struct Problem {
     errors: Vec<ProblemError>,
     /// What else the kind carries.
     #[serde(flatten)]
-    more: Map<String, Value>,
+    #[schema(value_type = Object)]
+    more: Box<Map<String, Value>>,
 }
 
 /// One fault, with where it is.
@@ -42,14 +43,14 @@ pub(super) struct ProblemError {
 
 impl Problem {
     /// A problem of a kind.
-    pub fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, name: &str, title: &'static str, detail: impl Into<String>) -> Self {
         Self {
             r#type: format!("urn:countersign:problem:{name}"),
-            title: title.to_owned(),
+            title,
             status: status.as_u16(),
             detail: detail.into(),
             errors: Vec::new(),
-            more: Map::new(),
+            more: Box::default(),
         }
     }
 
@@ -153,7 +154,6 @@ impl From<StoreError> for Problem {
 }
 
 impl From<Refusal> for Problem {
-    #[expect(clippy::too_many_lines, reason = "one arm a refusal, so that the mapping is read in one place")]
     fn from(refusal: Refusal) -> Self {
         let detail = refusal.to_string();
         let conflict = |name, title| Self::new(StatusCode::CONFLICT, name, title, detail.clone());

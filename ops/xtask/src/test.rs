@@ -23,15 +23,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failed> {
         None => vec!["--workspace"],
     };
     let rest = options.rest.iter().map(String::as_str);
+    let program = match options.package.as_deref() {
+        None | Some("countersign-tests") => program()?,
+        Some(_) => String::new(),
+    };
     if cargo(["nextest", "--version"]).works() {
         // Crates without any test are no mistake.
         let words = ["nextest", "run", "--locked", "--no-tests", "warn"];
-        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).done()?;
+        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program).done()?;
     } else {
         say("cargo-nextest is not installed: going on with `cargo test`, which has no time limit per test.");
         say("To install it: `cargo install --locked cargo-nextest`.");
         let words = ["test", "--locked", "--lib", "--bins", "--tests", "--no-fail-fast"];
-        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).done()?;
+        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program).done()?;
     }
     if !options.rest.is_empty() {
         say("with a filter, the examples in the documentation are left out");
@@ -44,6 +48,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failed> {
         return Ok(());
     }
     cargo(["test", "--doc", "--locked"].into_iter().chain(scope)).done()
+}
+
+/// Tells the end-to-end tests where the program is.
+const PROGRAM: &str = "COUNTERSIGN_BIN";
+
+/// Builds the program that the end-to-end tests run, as it is shipped: without
+/// what only tests need. Returns where it is.
+fn program() -> Result<String, Failed> {
+    let words = ["build", "--locked", "--package", "countersign", "--message-format", "json-render-diagnostics"];
+    let messages = cargo(words).output()?;
+    let built = String::from_utf8_lossy(&messages).lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(str::to_owned)
+    });
+    built.ok_or_else(|| Failed("cargo does not say where it put the program".to_owned()))
 }
 
 /// The servers that tests talk to, for as long as they run. None yet: SQLite is

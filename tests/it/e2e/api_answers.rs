@@ -32,7 +32,10 @@ async fn an_answer_counts_once_and_stays() {
     let thread = api.expense("420.00").await;
     let question = api.question(&thread).await;
     let shown = api.get(&format!("interrupts/{question}")).await.is(200);
-    assert_eq!((&shown["status"], &shown["kind"], &shown["thread_id"]), (&json!("open"), &json!("approval"), &json!(thread)));
+    assert_eq!(
+        (&shown["status"], &shown["kind"], &shown["thread_id"]),
+        (&json!("open"), &json!("approval"), &json!(thread))
+    );
     assert_eq!((&shown["address"], &shown["deadline"]), (&json!("expense/manager@0"), &Value::Null));
 
     // Wrong shapes: every fault with its place, nothing recorded.

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::kit::{Api, Place, expense, identities};
+use super::kit::{Api, Place, Reply, expense, identities};
 
 /// Every route that the description names, as method and path, with ids put in.
 async fn routes(api: &Api, thread: &str, interrupt: &str) -> Vec<(Method, String)> {
@@ -13,7 +13,7 @@ async fn routes(api: &Api, thread: &str, interrupt: &str) -> Vec<(Method, String
         let id = if path.contains("/interrupts/") { interrupt } else { thread };
         for method in operations.as_object().expect("operations").keys() {
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
-            routes.push((method, path.replace("{id}", id)));
+            routes.push((method, path.replace("{id}", id).replace("{name}", "reader")));
         }
     }
     assert!(routes.len() >= 16, "{routes:?}");
@@ -178,18 +178,48 @@ fn payment() -> Value {
     json!({"trans_no": "1", "supplier_name": "Thames Water", "amount": "10"})
 }
 
+async fn make(api: &Api, name: &str, body: &Value) -> Reply {
+    let json = ("content-type", "application/json");
+    api.send(Method::PUT, &format!("tokens/{name}"), &[json], body.to_string().into_bytes()).await
+}
+
 #[tokio::test]
-async fn the_counts_tell_a_limited_token_of_its_graphs_only() {
+async fn tokens_are_made_replaced_and_revoked() {
     let place = Place::new();
-    let one = place.token("one", &["threads:read"], Some(&["payment"])).await;
     let server = place.up().await;
-    let thread = server.api.expense("420.00").await;
-    server.api.question(&thread).await;
-    let reply = server.api.with_token(Some(&one)).get("overview").await;
-    if reply.status == 200 {
-        let parked = &reply.body["threads"]["parked"];
-        assert_eq!(parked, 0, "a hidden thread shows in the counts: {}", reply.text);
-    } else {
-        assert_eq!(reply.status, 403, "{}", reply.text);
+    let api = &server.api;
+    let body = json!({"scopes": ["threads:read"], "graphs": ["payment"]});
+    let made = make(api, "reader", &body).await.is(201);
+    let first = made["token"].as_str().expect("the text, once").to_owned();
+    let reader = api.with_token(Some(&first));
+    assert_eq!(identities(&reader.get("graphs").await.is(200), "name"), ["payment".to_owned()].into());
+    let listed = api.get("tokens").await;
+    assert!(!listed.text.contains(&first), "the text is shown once");
+    assert!(identities(&listed.is(200), "name").contains("reader"));
+
+    // Only the administrator's own scope makes tokens.
+    make(&reader, "other", &body).await.problem(403, "missing-scope");
+    reader.get("tokens").await.problem(403, "missing-scope");
+    reader.send(Method::DELETE, "tokens/reader", &[], Vec::new()).await.problem(403, "missing-scope");
+    for bad in [json!({}), json!({"scopes": ["everything"]}), json!({"scopes": [], "graph": "x"})] {
+        make(api, "other", &bad).await.problem(422, "invalid-body");
+    }
+    make(api, "other", &json!({"scopes": [], "graphs": ["nope"]})).await.problem(422, "unknown-graph");
+    make(api, "admin", &body).await.problem(422, "reserved-name");
+    make(api, "a%2Fb", &body).await.problem(404, "unknown-id");
+    assert_eq!(identities(&api.get("tokens").await.is(200), "name").len(), 2);
+
+    let second = make(api, "reader", &body).await.is(201)["token"].as_str().expect("a text").to_owned();
+    reader.get("graphs").await.problem(401, "unauthenticated");
+    let reader = api.with_token(Some(&second));
+    reader.get("graphs").await.is(200);
+    assert_eq!(api.send(Method::DELETE, "tokens/reader", &[], Vec::new()).await.status, 204);
+    reader.get("graphs").await.problem(401, "unauthenticated");
+    api.send(Method::DELETE, "tokens/reader", &[], Vec::new()).await.problem(404, "unknown-token");
+    api.send(Method::DELETE, "tokens/admin", &[], Vec::new()).await.problem(422, "reserved-name");
+    server.kill().await;
+    let database = std::fs::read(place.data("countersign.db")).expect("a database");
+    for text in [first, second] {
+        assert!(!database.windows(text.len()).any(|part| part == text.as_bytes()), "tokens are kept hashed");
     }
 }

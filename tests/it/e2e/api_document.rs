@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::kit::Place;
 
-const ROUTES: [&str; 18] = [
+const ROUTES: [&str; 21] = [
     "get /api/v1/threads",
     "post /api/v1/threads",
     "get /api/v1/threads/{id}",
@@ -24,6 +24,9 @@ const ROUTES: [&str; 18] = [
     "get /api/v1/interrupts/{id}/deliveries",
     "get /api/v1/overview",
     "get /api/v1/graphs",
+    "get /api/v1/tokens",
+    "put /api/v1/tokens/{name}",
+    "delete /api/v1/tokens/{name}",
     "get /health/live",
     "get /health/ready",
 ];

@@ -64,7 +64,8 @@ async fn pages_have_no_gaps_and_no_repeats() {
     // Newest first, 50 unless said; what is started meanwhile moves nothing.
     let first = api.get("threads").await.is(200);
     assert_eq!(first["items"].as_array().map(Vec::len), Some(50));
-    let times: Vec<&str> = first["items"].as_array().expect("a list").iter().filter_map(|t| t["created_at"].as_str()).collect();
+    let times: Vec<&str> =
+        first["items"].as_array().expect("a list").iter().filter_map(|t| t["created_at"].as_str()).collect();
     assert!(times.windows(2).all(|pair| pair[0] >= pair[1]), "{times:?}");
     let newest = api.expense("20.00").await;
     let cursor = first["next_cursor"].as_str().expect("more");
@@ -164,7 +165,8 @@ async fn the_history_shows_every_checkpoint() {
         assert_eq!(pair[0]["parent_id"], pair[1]["checkpoint_id"]);
     }
     let ids = walk(api, &format!("{path}?limit=1"), "checkpoint_id").await;
-    let whole: Vec<String> = items.iter().map(|item| item["checkpoint_id"].as_str().expect("an id").to_owned()).collect();
+    let whole: Vec<String> =
+        items.iter().map(|item| item["checkpoint_id"].as_str().expect("an id").to_owned()).collect();
     assert_eq!(ids, whole);
     let runs = format!("threads/{thread}/runs");
     api.post(&runs, &json!({"input": expense("30")})).await.is(202);

@@ -141,7 +141,8 @@ async fn what_is_refused_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn the_limit_of_a_body_is_a_setting() {
-    let place = Place::new().with("COUNTERSIGN_LIMITS_BODY_BYTES", 2048).with("COUNTERSIGN_LIMITS_ANSWER_BYTES", 256);
+    let place =
+        Place::new().with("COUNTERSIGN_LIMITS_BODY_BYTES", "2048").with("COUNTERSIGN_LIMITS_ANSWER_BYTES", "256");
     let server = place.up().await;
     let purpose = |length: usize| {
         let mut input = expense("420.00");

@@ -152,7 +152,7 @@ async fn commands_talk_to_the_server_that_runs() {
     let elsewhere = Place::new().with("COUNTERSIGN_SERVER", server.api.base());
     let refused = elsewhere.run(&["threads", "list"]).await;
     assert_eq!(refused.code, Some(5), "without a token: {refused:?}");
-    let elsewhere = elsewhere.with("COUNTERSIGN_TOKEN", &server.token);
+    let elsewhere = elsewhere.with("COUNTERSIGN_TOKEN", server.token.clone());
     assert_eq!(elsewhere.run(&["threads", "list"]).await.lines.len(), 1);
     assert!(!elsewhere.path().join("data").exists(), "nothing was started there");
     let base = server.api.base().to_owned();

@@ -33,9 +33,7 @@ async fn whole(count: usize) {
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     let asked = file.asked();
     let threads = json!({"parked": asked, "succeeded": count - asked});
-    let summary = |started: usize, there: usize| {
-        json!({"rows": count, "started": started, "already_there": there, "failed_rows": 0, "threads": threads})
-    };
+    let summary = |started: usize, there: usize| json!({"rows": count, "started": started, "already_there": there, "failed_rows": 0, "threads": threads});
     assert_eq!(*first.summary(), summary(count, 0));
     assert_eq!(first.lines.len(), count + 1, "a line per row");
     let mails = place.mails();

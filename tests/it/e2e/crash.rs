@@ -24,9 +24,8 @@ fn yes() -> Value {
 
 /// Keeps everybody else from writing a database of a place until it is ended.
 async fn hold(place: &Place, name: &str) -> SqliteConnection {
-    let options = SqliteConnectOptions::new()
-        .filename(place.data(name))
-        .busy_timeout(std::time::Duration::from_secs(30));
+    let options =
+        SqliteConnectOptions::new().filename(place.data(name)).busy_timeout(std::time::Duration::from_secs(30));
     let mut held = SqliteConnection::connect_with(&options).await.expect("a connection");
     held.execute("BEGIN EXCLUSIVE").await.expect("the lock");
     held

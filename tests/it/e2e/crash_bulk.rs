@@ -65,7 +65,7 @@ async fn every_payment_is_paid_once_however_often_the_server_is_killed() {
     let server = place.up().await;
     // At the same address after each kill: a command that waits goes on.
     let address = server.address().to_owned();
-    place.set("COUNTERSIGN_LISTEN", &address);
+    place.set("COUNTERSIGN_LISTEN", address);
 
     let all = |counts: &Value| -> u64 {
         counts["threads"].as_object().expect("counts").values().filter_map(Value::as_u64).sum()
@@ -86,7 +86,8 @@ async fn every_payment_is_paid_once_however_often_the_server_is_killed() {
         lines.push_str(&format!("{}\n", json!({"interrupt": interrupt["id"], "answer": {"approved": true}})));
     }
     let path = place.file("answers.jsonl", &lines);
-    let paid = |counts: &Value| counts["threads"]["succeeded"].as_u64().unwrap_or(0).saturating_sub((ROWS - asked) as u64);
+    let paid =
+        |counts: &Value| counts["threads"]["succeeded"].as_u64().unwrap_or(0).saturating_sub((ROWS - asked) as u64);
     let answered = moments(asked);
     let (server, ended) = killed_at(&place, server, &["answer", "--each", &path], &answered, paid).await;
     let threads = &ended.summary()["threads"];
@@ -109,4 +110,34 @@ async fn every_payment_is_paid_once_however_often_the_server_is_killed() {
     for thread in threads["items"].as_array().expect("a list").iter().step_by(40) {
         server.api.audited(thread["thread_id"].as_str().expect("an id")).await;
     }
+}
+
+#[tokio::test]
+async fn a_command_that_works_alone_may_be_killed_too() {
+    let rows = 200;
+    let place = Place::new();
+    let file = PayFile::first(rows);
+    let path = place.file("payments.csv", &file.text);
+    let run = ["run", "payment", "--each", &path];
+    // The ledger is made at the first start.
+    place.run(&["threads", "list"]).await;
+    let killed = moments(file.unasked().len() * 3 / 4);
+    for moment in &killed {
+        let command = place.start(&run);
+        eventually(&format!("{moment} bookings"), || async {
+            let booked = place.ledger().await.len() as u64;
+            if booked >= *moment { Ok(()) } else { Err(booked.to_string()) }
+        })
+        .await;
+        Place::kill(command).await;
+    }
+    let ended = place.run(&run).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let threads = json!({"parked": file.asked(), "succeeded": rows - file.asked()});
+    assert_eq!(ended.summary()["threads"], threads, "killed at {killed:?}");
+    let again = paid_once(&place.ledger().await, &file.unasked());
+    println!("killed at {killed:?}: {again} bookings were asked for again");
+    assert_eq!(place.mails().len(), file.asked());
+    let server = place.up().await;
+    assert_eq!(server.api.count().await, rows as u64);
 }

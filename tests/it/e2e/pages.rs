@@ -37,7 +37,7 @@ async fn looking_decides_nothing_and_pressing_the_button_does() {
     let page = stranger.get(&path).await;
     assert_eq!((page.status, page.header("referrer-policy")), (200, "no-referrer"), "{}", page.text);
     assert!(page.header("content-type").starts_with("text/html"));
-    for part in ["Pay 420.00 EUR to Ines Moreau?", "Fair", "it is paid at once", "nothing is paid and the case ends"] {
+    for part in ["Pay 420.00 EUR to Ines Moreau?", "Fair", "t is paid at once", "othing is paid and the case ends"] {
         assert!(page.text.contains(part), "{part}: {}", page.text);
     }
     assert!(!page.text.contains("<script"), "it works without script");

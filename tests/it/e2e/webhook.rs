@@ -127,7 +127,13 @@ async fn a_request_is_signed_and_tried_again_under_the_same_id() {
             assert_eq!(request.line, "POST /hook?a=b HTTP/1.1");
             assert_eq!(request.headers["content-type"], "application/json");
             let check = |secret: &WebhookSecret, body: &[u8]| {
-                verify(std::slice::from_ref(secret), &request.headers, body, SystemClock.now(), Duration::from_secs(300))
+                verify(
+                    std::slice::from_ref(secret),
+                    &request.headers,
+                    body,
+                    SystemClock.now(),
+                    Duration::from_secs(300),
+                )
             };
             check(&secret("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"), &request.body).expect_err("another secret");
             check(&secret(SECRET), b"{}").expect_err("another body");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How long a condition may take to come true. Generous: a machine under load
 /// is slow, and what never comes true is found all the same.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Looks until `look` finds something, and returns it.
 pub(crate) async fn eventually<T, Fut>(what: &str, mut look: impl FnMut() -> Fut) -> T

@@ -83,11 +83,8 @@ impl Api {
     /// Sends a request. A path that begins with a slash is taken as it is,
     /// others are under `/api/v1/`.
     pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
-        let url = if path.starts_with('/') {
-            format!("{}{path}", self.base)
-        } else {
-            format!("{}/api/v1/{path}", self.base)
-        };
+        let url =
+            if path.starts_with('/') { format!("{}{path}", self.base) } else { format!("{}/api/v1/{path}", self.base) };
         let mut request = self.http.request(method, url).body(body);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);

@@ -41,14 +41,14 @@ impl Place {
     }
 
     /// With a variable, which wins over an earlier one of that name.
-    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.set(name, value);
         self
     }
 
     /// Sets a variable for what is started from now on.
-    pub(crate) fn set(&mut self, name: &str, value: impl ToString) {
-        self.variables.push((name.to_owned(), value.to_string()));
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.variables.push((name.to_owned(), value.into()));
     }
 
     /// The folder.
@@ -120,6 +120,11 @@ impl Place {
     pub(crate) fn start(&self, words: &[&str]) -> Child {
         let words: Vec<&str> = std::iter::once("--json").chain(words.iter().copied()).collect();
         self.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    /// SIGKILL to a command, and waits until it is gone.
+    pub(crate) async fn kill(mut command: Child) {
+        command.kill().await.expect("killed");
     }
 
     /// What the demo ledger has booked.

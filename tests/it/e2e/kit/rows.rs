@@ -7,8 +7,8 @@ use serde_json::Value;
 
 const FILE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/flows/tests/data/payments.csv"));
 
-/// From here on somebody is asked.
-const ASKED_FROM: i64 = 5_000_00;
+/// From here on somebody is asked, in pennies.
+const ASKED_FROM: i64 = 500_000;
 
 /// What is paid: reference, payee, pennies.
 pub(crate) type Row = (String, String, i64);

@@ -119,10 +119,10 @@ impl Smtp {
     /// Makes a place send its mails here.
     pub(crate) fn serve(&self, place: &mut Place) {
         place.set("COUNTERSIGN_EMAIL_SMTP_HOST", "localhost");
-        place.set("COUNTERSIGN_EMAIL_SMTP_PORT", self.port);
+        place.set("COUNTERSIGN_EMAIL_SMTP_PORT", self.port.to_string());
         place.set("COUNTERSIGN_EMAIL_SMTP_SECURITY", self.security);
         if let Some(file) = &self.authority {
-            place.set("COUNTERSIGN_EMAIL_SMTP_CA_FILE", file);
+            place.set("COUNTERSIGN_EMAIL_SMTP_CA_FILE", file.clone());
         }
         if self.auth {
             place.set("COUNTERSIGN_EMAIL_SMTP_USERNAME", USER);
@@ -227,7 +227,7 @@ impl Silent {
     /// Makes a place send its mails here.
     pub(crate) fn serve(&self, place: &mut Place) {
         place.set("COUNTERSIGN_EMAIL_SMTP_HOST", "localhost");
-        place.set("COUNTERSIGN_EMAIL_SMTP_PORT", self.port);
+        place.set("COUNTERSIGN_EMAIL_SMTP_PORT", self.port.to_string());
         place.set("COUNTERSIGN_EMAIL_SMTP_SECURITY", "none");
     }
 

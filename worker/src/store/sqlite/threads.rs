@@ -92,7 +92,7 @@ pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread)
     commit::insert_checkpoint(conn, &command.thread, next).await?;
     sqlx::query(
         "UPDATE threads SET status = ?2, head = ?3, head_seq = ?4, graph_version = ?5, fingerprint = ?6, open = ?7,
-                failed_tasks = 0, error = NULL, held_reason = NULL, cancel_requested = 0, attempts = 0,
+                failed_tasks = 0, error = NULL, held_reason = NULL, cancel_requested = 0, pause_requested = 0, attempts = 0,
                 not_before = 0, fence = fence + 1, lease_owner = NULL, updated_at = ?8
          WHERE thread = ?1",
     )

@@ -1,5 +1,7 @@
 //! One lease period of one thread: from the claim to the rest.
 
+mod changes;
+
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -7,23 +9,22 @@ use std::time::Duration;
 
 use countersign_kernel::context::{Context, TaskRecordAfter};
 use countersign_kernel::graph::CompiledGraph;
-use countersign_kernel::ids::{DeliveryId, InterruptId, RunId, ThreadId};
+use countersign_kernel::ids::{InterruptId, RunId, ThreadId};
 use countersign_kernel::machine::{
-    BorderReason, Next, Outside, Point, Position, Rest, Settled, StepChanges, Task, TaskStatus,
+    BorderReason, Next, Outside, Position, Rest, Settled, StepChanges, Task, TaskStatus,
 };
 use countersign_kernel::node::{NodeError, NodeResult, Outcome};
 use countersign_kernel::occurrence::PointKind;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+pub(super) use changes::index_changes;
+
 use super::effects::StoreEffects;
 use super::{Engine, lock};
-use crate::queue::{JobId, Message};
+use crate::queue::JobId;
 use crate::store::StoreError;
-use crate::store::commands::{
-    self, Claim, Claimed, Committed, Fence, Flush, Incoming, KeyAt, KeyIndex, NewCheckpoint, OpenedPoint, PointEnd,
-    RestAs, StepCommit,
-};
+use crate::store::commands::{self, Claim, Claimed, Committed, Fence, Flush, Incoming, KeyIndex, RestAs, StepCommit};
 
 /// Why an activation ended without a rest.
 enum Abort {
@@ -340,132 +341,6 @@ impl Activation {
                     .map(|task| format!("{}: {}", task.plan.node, task.record.error.as_deref().unwrap_or("failed")))
                     .collect();
                 RestAs::Failed { error: messages.join("; "), tasks: u32::try_from(failed.len()).unwrap_or(u32::MAX) }
-            }
-        }
-    }
-
-    async fn commit(&mut self, settled: Option<StepChanges>, rest: Option<RestAs>) -> Result<Committed, Abort> {
-        let now = self.engine.inner.clock.now();
-        let checkpoint = settled.map(|changes| self.next_checkpoint(changes));
-        let tasks = self
-            .touched
-            .drain()
-            .map(|index| &self.position.tasks[index])
-            .map(|task| (task.plan.key.clone(), task.record.clone()))
-            .collect();
-        let (opened, closed, messages) = self.point_changes();
-        let body = (self.border_changed && checkpoint.is_none()).then(|| self.position.body());
-        let commit = StepCommit {
-            thread: self.thread.clone(),
-            graph: self.graph.name().to_owned(),
-            fence: self.fence,
-            checkpoint,
-            seq: self.seq,
-            body,
-            tasks,
-            opened,
-            closed,
-            consumed: std::mem::take(&mut self.consumed),
-            runs: std::mem::take(&mut self.runs),
-            paused: std::mem::take(&mut self.paused),
-            jobs: std::mem::take(&mut self.jobs),
-            rest,
-            now,
-        };
-        self.border_changed = false;
-        let committed = self.engine.inner.store.commit(commit).await?;
-        for message in messages {
-            self.engine.hand_over(message);
-        }
-        Ok(committed)
-    }
-
-    /// The checkpoint that the position has moved to, and where its keys lie.
-    fn next_checkpoint(&mut self, changes: StepChanges) -> NewCheckpoint {
-        self.seq += 1;
-        index_changes(&mut self.keys, &changes, self.seq, self.branch);
-        NewCheckpoint {
-            checkpoint: self.position.checkpoint.clone(),
-            seq: self.seq,
-            branch: self.branch,
-            graph_version: self.graph.version(),
-            fingerprint: self.graph.fingerprint().to_owned(),
-            body: self.position.body(),
-            keys: self.keys.clone(),
-            changes,
-        }
-    }
-
-    /// Points that opened and closed since the store last heard of them.
-    fn point_changes(&mut self) -> (Vec<OpenedPoint>, Vec<(InterruptId, PointEnd)>, Vec<Message>) {
-        let points = self.position.points(&self.graph);
-        let open: HashSet<&InterruptId> = points.iter().map(|point| &point.id).collect();
-        let closed = self
-            .known
-            .iter()
-            .filter(|(id, _)| !open.contains(id) && !self.answered.contains(*id))
-            .map(|(id, kind)| {
-                let end = match kind {
-                    PointKind::Break | PointKind::Pause => PointEnd::Released,
-                    PointKind::Ask | PointKind::Interrupt => PointEnd::Superseded,
-                    PointKind::Suspend => PointEnd::Withdrawn,
-                };
-                (id.clone(), end)
-            })
-            .collect();
-        let mut messages = Vec::new();
-        let mut opened = Vec::new();
-        let known: HashMap<_, _> = points.iter().map(|point| (point.id.clone(), point.kind)).collect();
-        for point in points {
-            if !self.known.contains_key(&point.id) {
-                opened.push(self.engine.opened(&self.thread, point, &mut messages));
-            }
-        }
-        self.known = known;
-        (opened, closed, messages)
-    }
-}
-
-impl Engine {
-    /// A point with those who are told of it, frozen now (R18).
-    pub(super) fn opened(&self, thread: &ThreadId, point: Point, messages: &mut Vec<Message>) -> OpenedPoint {
-        let recipients = point.request().map_or_else(Vec::new, |request| {
-            self.inner
-                .directory
-                .recipients(&request.policy)
-                .into_iter()
-                .filter_map(|recipient| {
-                    let delivery = DeliveryId::parse(self.inner.ids.uuid()).ok()?;
-                    let job = self.job();
-                    messages.push(Message::deliver(job, thread.clone(), &delivery));
-                    Some((delivery, job, recipient))
-                })
-                .collect()
-        });
-        OpenedPoint { point, recipients }
-    }
-}
-
-/// Records in a key index where a checkpoint's changes lie.
-pub(super) fn index_changes(keys: &mut KeyIndex, changes: &StepChanges, seq: i64, branch: i64) {
-    for (key, change) in changes {
-        match change {
-            countersign_kernel::state::Change::Set(_) => {
-                keys.insert(key.clone(), KeyAt::Value(seq));
-            }
-            countersign_kernel::state::Change::Appended(items) => {
-                let segments = match keys.remove(key) {
-                    Some(KeyAt::Items(segments)) => segments,
-                    Some(KeyAt::Value(_)) | None => Vec::new(),
-                };
-                let before = segments.last().map_or(0, |(_, until)| *until);
-                let until = before + items.len() as u64;
-                let mut segments = segments;
-                match segments.last_mut() {
-                    Some((last, end)) if *last == branch => *end = until,
-                    _ => segments.push((branch, until)),
-                }
-                keys.insert(key.clone(), KeyAt::Items(segments));
             }
         }
     }
