@@ -113,7 +113,7 @@ pub(super) async fn create(
     let request = json!(body);
     let started = state
         .engine
-        .start(&body.graph, &body.input, body.thread_id, &caller.principal, &|thread, run, status| {
+        .start_once(&body.graph, &body.input, body.thread_id, &caller.principal, &|thread, run, status| {
             key.entry(&caller, "POST /threads", &request, StatusCode::ACCEPTED, &RunReply::of(thread, run, status))
         })
         .await?;

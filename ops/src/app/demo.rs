@@ -35,7 +35,7 @@ pub(super) async fn start(engine: &Engine, by: &Principal) {
     for (graph, input) in countersign_flows::demo_inputs() {
         let id = format!("demo-{graph}-{}", &content_hash(&json!([graph, input]))[..8]);
         let Ok(thread) = ThreadId::parse(id) else { continue };
-        match engine.start(graph, &input, Some(thread), by, &|_, _, _| None).await {
+        match engine.start(graph, &input, Some(thread), by).await {
             Ok(_) | Err(RequestError::Store(StoreError::Refused(Refusal::ThreadExists { .. }))) => {}
             Err(error) => tracing::warn!(%error, graph, "a sample thread was not started"),
         }

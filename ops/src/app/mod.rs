@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_kernel::graph::CompileError;
+use countersign_kernel::graph::{CompileError, CompiledGraph};
 use countersign_kernel::limits::Limits;
 use countersign_kernel::ports::{Channel, Clock, Ids};
 use countersign_notifier::{
@@ -127,12 +127,22 @@ impl Running {
     }
 }
 
-/// Starts everything on one SQLite file in the data folder.
+/// Starts everything on one SQLite file in the data folder, with the flows
+/// that ship.
 ///
 /// # Errors
 /// The folder is another server's, or a part cannot be set up. Nothing is left
 /// running.
 pub async fn start(config: &Config, options: Options) -> Result<Running, StartError> {
+    Box::pin(start_with(config, options, Vec::new())).await
+}
+
+/// Starts everything with flows of one's own beside those that ship. A flow
+/// of the same name replaces the shipped one. See `ops/examples/own_flow.rs`.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGraph>) -> Result<Running, StartError> {
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
     let folder = DataFolder::open(&config.data_dir)?;
     let keys = folder.keys(ids.as_ref())?;
@@ -151,9 +161,11 @@ pub async fn start(config: &Config, options: Options) -> Result<Running, StartEr
     let links = Arc::new(Links::new(base_url.as_ref(), keys, config.links.valid_for));
     let directory = Arc::new(if options.demo { demo::directory(config) } else { config.directory() });
     let ledger = StoreLedger::new(EffectLedger::open(&folder.ledger()).await?, clock.clone());
+    let mut graphs = countersign_flows::all(Arc::new(ledger))?;
+    graphs.extend(flows);
     let engine = Engine::new(Parts {
         store: Arc::new(store.clone()),
-        graphs: countersign_flows::all(Arc::new(ledger))?,
+        graphs,
         directory: directory.clone(),
         channels: channels(config, &links, clock.clone(), &base_url)?,
         clock,

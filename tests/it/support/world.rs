@@ -181,7 +181,7 @@ impl TestEngine {
 
     /// Starts a thread of `graph`, as Ann.
     pub(crate) async fn start(&self, graph: &str, input: Value) -> ThreadId {
-        match self.engine.start(graph, &input, None, &ann(), &|_, _, _| None).await {
+        match self.engine.start(graph, &input, None, &ann()).await {
             Ok(Started::New { thread, .. }) => thread,
             other => panic!("not started: {other:?}"),
         }

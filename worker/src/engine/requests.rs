@@ -116,6 +116,21 @@ impl Engine {
         input: &Value,
         thread: Option<ThreadId>,
         by: &Principal,
+    ) -> Result<Started, RequestError> {
+        self.start_once(graph, input, thread, by, &|_, _, _| None).await
+    }
+
+    /// Starts a thread as [`start`](Self::start) does, and remembers the reply
+    /// with it: the same request again gets the same reply (R26).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); the key was used with another request.
+    pub async fn start_once(
+        &self,
+        graph: &str,
+        input: &Value,
+        thread: Option<ThreadId>,
+        by: &Principal,
         reply: &Reply<'_>,
     ) -> Result<Started, RequestError> {
         let compiled = self.inner.graphs.get(graph).ok_or_else(|| RequestError::UnknownGraph {

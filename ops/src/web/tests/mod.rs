@@ -151,7 +151,7 @@ impl Pages {
     async fn start(&self, graph: &str, thread: &str, input: Value) -> InterruptView {
         let id = ThreadId::parse(thread).expect("id");
         let by = Principal::person("starter@example.com");
-        self.state.engine.start(graph, &input, Some(id), &by, &|_, _, _| None).await.expect("started");
+        self.state.engine.start(graph, &input, Some(id), &by).await.expect("started");
         self.waiting(thread).await
     }
 
