@@ -6,22 +6,14 @@
 //! being read by the client; zero when the node started before that).
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use countersign::api;
+use countersign::app::{self, Options, Port};
 use countersign::config::Config;
-use countersign::state::AppState;
-use countersign_kernel::ports::{Clock as _, Ids as _};
 use countersign_kernel::prelude::*;
-use countersign_notifier::{LinkKeys, Links};
-use countersign_worker::engine::{Engine, EngineConfig, Parts};
-use countersign_worker::queue::Carrier;
-use countersign_worker::store::views::{InterruptFilter, TokenRecord};
-use countersign_worker::store::{SqliteStore, Store};
-use countersign_worker::system::{SystemClock, SystemIds};
+use countersign_worker::store::views::InterruptFilter;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 const RUNS: usize = 500;
 
@@ -56,46 +48,16 @@ fn flow() -> CompiledGraph {
 async fn main() {
     let _present = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().expect("a folder");
-    let store = SqliteStore::open(&folder.path().join("bench.db")).await.expect("opens");
-    let token = TokenRecord { name: "admin".into(), scopes: vec!["admin".into()], graphs: None };
-    store.put_token(&token, &api::hash_token("bench-token"), SystemClock.now()).await.expect("stored");
-    let config = Config::parse("", "bench", &|_| None).expect("defaults");
-    let directory = Arc::new(config.directory());
-    let engine = Engine::new(Parts {
-        store: Arc::new(store.clone()),
-        graphs: vec![flow()],
-        directory: directory.clone(),
-        // Deliveries are not what is measured.
-        channels: Vec::new(),
-        clock: Arc::new(SystemClock),
-        ids: Arc::new(SystemIds),
-        worker: format!("bench-{}", SystemIds.uuid()),
-        config: EngineConfig::default(),
-    });
-    let keys = LinkKeys::new(("bench".into(), vec![7; 32]), Vec::new(), 1).expect("keys");
-    let state = AppState {
-        engine: engine.clone(),
-        links: Arc::new(Links::new("http://localhost", keys, Duration::from_hours(1))),
-        directory,
-        mailbox: None,
-        config: Arc::new(config),
-        base_url: "http://localhost".into(),
-    };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let base = format!("http://{}/api/v1", listener.local_addr().expect("bound"));
-    let shutdown = CancellationToken::new();
-    let carrier = Carrier::new(store.write_pool(), "bench", Carrier::POLL_INTERVAL);
-    let (wake, stop) = (engine.wake(), shutdown.clone());
-    let receiver = Arc::new(engine.clone());
-    tokio::spawn(async move { carrier.run(receiver, wake, stop).await });
-    let (running, stop) = (engine.clone(), shutdown.clone());
-    tokio::spawn(async move { running.run(stop).await });
-    tokio::spawn(async move { axum::serve(listener, api::router(state)).await });
+    let mut config = Config::parse("", "bench", &|_| None).expect("defaults");
+    config.data_dir = folder.path().to_owned();
+    let options = Options { demo: false, port: Port::Ephemeral };
+    let running = app::start_with(&config, options, vec![flow()]).await.expect("starts");
+    let (base, store) = (format!("{}/api/v1", running.base_url), running.engine.store().clone());
 
-    let client = reqwest::Client::new();
+    let client = Client { http: reqwest::Client::new(), token: running.token.clone() };
     for run in 0..RUNS + 20 {
         let body = json!({"graph": "case", "input": {"name": format!("case-{run}")}});
-        let reply = post(&client, &format!("{base}/threads"), &body).await;
+        let reply = client.post(&format!("{base}/threads"), &body).await;
         assert!(reply.get("thread_id").is_some(), "{reply}");
     }
     let open = InterruptFilter { status: Some("open".into()), ..InterruptFilter::default() };
@@ -104,12 +66,15 @@ async fn main() {
         tokio::task::yield_now().await;
         waiting = store.interrupts(&open, None, 10_000).await.expect("listed");
     }
+    while running.engine.busy() > 0 {
+        tokio::task::yield_now().await;
+    }
     let (mut sent_to_start, mut accepted_to_start) = (Vec::new(), Vec::new());
     for (i, view) in waiting.iter().enumerate() {
         let detail = store.thread(&view.thread).await.expect("there");
         let name = detail.state["name"].as_str().expect("a name").to_owned();
         let sent = Instant::now();
-        post(&client, &format!("{base}/interrupts/{}/answer", view.id), &json!({"answer": {"approved": true}})).await;
+        client.post(&format!("{base}/interrupts/{}/answer", view.id), &json!({"answer": {"approved": true}})).await;
         let accepted = Instant::now();
         let started = loop {
             if let Some(started) = STARTED.lock().expect("not poisoned").get(&name) {
@@ -123,7 +88,7 @@ async fn main() {
             accepted_to_start.push(started.saturating_duration_since(accepted));
         }
     }
-    shutdown.cancel();
+    running.stop().await;
     let report = json!({
         "workload": "answer_to_wake", "backend": "sqlite", "runs": RUNS,
         "sent_to_start_ms": percentiles(&mut sent_to_start),
@@ -135,10 +100,17 @@ async fn main() {
     }
 }
 
-async fn post(client: &reqwest::Client, url: &str, body: &Value) -> Value {
-    let reply = client.post(url).bearer_auth("bench-token").json(body).send().await.expect("answered");
-    assert_eq!(reply.status().as_u16(), 202, "{url}");
-    reply.json().await.expect("JSON")
+struct Client {
+    http: reqwest::Client,
+    token: String,
+}
+
+impl Client {
+    async fn post(&self, url: &str, body: &Value) -> Value {
+        let reply = self.http.post(url).bearer_auth(&self.token).json(body).send().await.expect("answered");
+        assert_eq!(reply.status().as_u16(), 202, "{url}");
+        reply.json().await.expect("JSON")
+    }
 }
 
 fn percentiles(times: &mut [Duration]) -> Value {

@@ -181,7 +181,7 @@ impl Driver {
             match self.position.next() {
                 Next::Rest(rest) => {
                     self.rest = rest;
-                    self.position.resume_all = false;
+                    self.position.end_resume_all();
                     return;
                 }
                 Next::Settle => {
@@ -207,7 +207,7 @@ impl Driver {
             self.position.complete(&self.graph, index, after, result);
         }
         // One attempt wakes what a resume-all names; what asks again, waits.
-        self.position.resume_all = false;
+        self.position.end_resume_all();
     }
 }
 

@@ -72,10 +72,16 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':'))
 }
 
+/// A name that keeps its place in a URL: `.` and `..` are dropped from paths by
+/// whoever sends them, which would lead elsewhere.
+fn is_path_name(text: &str) -> bool {
+    is_name(text) && text != "." && text != ".."
+}
+
 id!(
     /// Names one case: a line of checkpoints with a state. Chosen by the
     /// caller or derived from a UUIDv7.
-    ThreadId, "thread id", "1 to 128 of A-Z a-z 0-9 - _ . :", is_name
+    ThreadId, "thread id", "1 to 128 of A-Z a-z 0-9 - _ . :, but not `.` or `..`", is_path_name
 );
 id!(
     /// Names one accepted request to advance a thread (a UUIDv7).
@@ -110,7 +116,8 @@ mod tests {
     #[test]
     fn thread_ids_carry_no_separators_of_urls_or_paths() {
         assert!(ThreadId::parse("invoice-2016_04:17.a").is_ok());
-        for bad in ["", "a/b", "a b", "ä", "a\0"] {
+        assert!(ThreadId::parse("...").is_ok());
+        for bad in ["", "a/b", "a b", "ä", "a\0", ".", ".."] {
             assert!(ThreadId::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -10,8 +10,9 @@
 //! - Testing a flow: [`driver::Driver`].
 //! - Driving a thread: [`machine::Position`].
 //!
-//! Rules named K1 to K22 and R1 to R32 in these pages are the project's
-//! numbered semantics; ARCHITECTURE.md says where each is held.
+//! Marks such as (K7) and (R26) number the rules of the semantics: what holds
+//! the same rule, in code or in a test, carries the same mark. The promises
+//! that they add up to are in ARCHITECTURE.md, each with its tests.
 
 pub mod address;
 pub mod canonical;

@@ -106,6 +106,12 @@ impl Caller {
         ))
     }
 
+    /// The flows that the token is limited to, if any.
+    #[must_use]
+    pub fn graphs(&self) -> Option<&[String]> {
+        self.graphs.as_deref()
+    }
+
     /// Whether the token reaches a graph.
     #[must_use]
     pub fn sees(&self, graph: &str) -> bool {

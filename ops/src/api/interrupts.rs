@@ -182,6 +182,9 @@ pub(super) async fn answer(
     let principal = match body.on_behalf_of {
         Some(person) => {
             caller.require(Scope::AnswerOnBehalf)?;
+            if !person.is_person() {
+                return Err(Problem::invalid("not-a-person", format!("`{person}` answers with a token of its own")));
+            }
             person
         }
         None => caller.principal.clone(),

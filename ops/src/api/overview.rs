@@ -34,7 +34,7 @@ pub(super) struct OverviewShape {
 #[utoipa::path(get, path = "/overview", operation_id = "overview", responses((status = 200, body = OverviewShape), (status = 401, body = Problem)))]
 pub(super) async fn show(State(state): State<AppState>, caller: Caller) -> Result<Json<OverviewShape>, Problem> {
     caller.require(Scope::ThreadsRead)?;
-    let overview = state.engine.store().overview().await?;
+    let overview = state.engine.store().overview_of(caller.graphs()).await?;
     let counts = |names: &[&str], counted: Vec<(String, u64)>| {
         let mut all: BTreeMap<String, u64> = names.iter().map(|name| ((*name).to_owned(), 0)).collect();
         all.extend(counted);

@@ -83,6 +83,19 @@ pub(super) async fn put(
     {
         return Err(Problem::invalid("unknown-graph", format!("there is no graph `{unknown}`")));
     }
+    let beyond = match (caller.graphs(), &body.graphs) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(_), Some(graphs)) => graphs.iter().any(|graph| !caller.sees(graph)),
+    };
+    if beyond {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "beyond-own-graphs",
+            "The token may not do this",
+            "a token that is limited to graphs makes tokens for these only",
+        ));
+    }
     let token = format!("cs_{}", hex::encode([SystemIds.salt(), SystemIds.salt()].concat()));
     let record = TokenRecord {
         name,

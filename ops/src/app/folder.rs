@@ -64,7 +64,16 @@ impl DataFolder {
         }
         // What stands there is of a process that has ended.
         lock.set_len(0).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), lock })
+        let folder = Self { path: path.to_owned(), lock };
+        // SQLite gives its other files the mode of the database, and the
+        // folder may be one that everybody may look into.
+        for database in [folder.database(), folder.ledger()] {
+            match create_private(&database) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(folder)
     }
 
     /// The database.
@@ -134,7 +143,7 @@ impl DataFolder {
     pub fn token(&self, path: &Path, ids: &dyn Ids) -> Result<String, StartError> {
         let text = self.read_or_make(path, || format!("cs_{}\n", hex::encode([ids.salt(), ids.salt()].concat())))?;
         let token = text.trim();
-        if token.len() < 16 {
+        if token.len() < 16 || !token.bytes().all(|b| b.is_ascii_graphic()) {
             let problem = format!("{} holds no token; remove it to have a new one made", path.display());
             return Err(self.failed(std::io::Error::new(std::io::ErrorKind::InvalidData, problem)));
         }
@@ -219,6 +228,30 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             let mode = std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_no_header_can_carry_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = DataFolder::open(dir.path()).expect("free");
+        let path = dir.path().join("token");
+        for bad in ["", "cs_short", "cs_0123456789abcdef\nof another line", "cs_0123456789abcdéf"] {
+            std::fs::write(&path, bad).expect("written");
+            assert!(matches!(folder.token(&path, &SystemIds), Err(StartError::Folder { .. })), "{bad:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn in_an_open_folder_the_databases_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a folder");
+        private(dir.path(), 0o755).expect("open to all");
+        let folder = DataFolder::open(dir.path()).expect("free");
+        for file in [folder.database(), folder.ledger()] {
+            let mode = std::fs::metadata(&file).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", file.display());
         }
     }
 

@@ -8,6 +8,9 @@ use clap::{Args, Parser, Subcommand};
 
 use super::exit::HELP;
 
+/// What the options that hold for every command stand under.
+const EVERY: &str = "Options of every command";
+
 /// A durable job worker with queue-driven approvals.
 ///
 /// Commands talk to the server named by --server, else to the one that runs on
@@ -27,16 +30,16 @@ pub struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// Print JSON on standard output: one object, or one per line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY)]
     pub json: bool,
     /// The server to talk to.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "URL")]
     pub server: Option<String>,
     /// The configuration file, instead of ./countersign.toml.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The data folder, instead of the configured one.
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERY, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
 
@@ -61,7 +64,8 @@ pub enum Command {
 /// Options of `up`.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Start some sample threads.
+    /// Start some sample threads, once; with nobody configured, two sample people
+    /// decide them.
     #[arg(long)]
     pub demo: bool,
     /// Listen here, instead of the configured address.
@@ -96,10 +100,10 @@ pub struct Run {
 /// How long to wait.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Wait {
-    /// Do not wait for what was started.
+    /// Do not wait for the threads to park or end.
     #[arg(long)]
     pub detach: bool,
-    /// Wait at most this long for what was started (no limit by default).
+    /// Wait at most this long for that (no limit by default).
     #[arg(long, value_name = "SECONDS", conflicts_with = "detach")]
     pub timeout: Option<u64>,
 }
@@ -142,7 +146,7 @@ pub struct ListThreads {
 /// Options of `answer`.
 #[derive(Debug, Args)]
 pub struct Answer {
-    /// The question's id.
+    /// The question's id, as `threads show` and GET /api/v1/interrupts give it.
     #[arg(required_unless_present = "each", conflicts_with = "each")]
     pub interrupt: Option<String>,
     /// The answer: JSON as in {"approved": true}, a file with JSON, or - for

@@ -158,6 +158,7 @@ impl Webhook {
         let mut webhooks: Vec<Self> = Vec::new();
         for mut section in sections {
             let place = section.place("name");
+            let missing = ["name", "url"].into_iter().filter(|key| !section.holds(key)).collect::<Vec<_>>();
             let name = section.parsed("name", endpoint_name, "write letters, digits, `-`, `_` or `.`");
             let url = section.text("url");
             let mut secrets = section.texts("secrets");
@@ -173,10 +174,8 @@ impl Webhook {
                     reader.fault(&place, format!("`{name}` is used twice"), "give each endpoint its own name");
                 }
             }
-            for (key, missing) in [("name", name.is_none()), ("url", url.is_none())] {
-                if missing {
-                    reader.fault(section.place(key), "an endpoint needs it", format!("give a usable `{key}`"));
-                }
+            for key in missing {
+                reader.fault(section.place(key), "an endpoint needs it", format!("give a usable `{key}`"));
             }
             section.finish();
             let (Some(name), Some(url)) = (name, url) else { continue };
@@ -211,6 +210,7 @@ pub(super) fn read_people(sections: Vec<Section<'_>>) -> Vec<Person> {
     let mut people: Vec<Person> = Vec::new();
     for mut section in sections {
         let place = section.place("email");
+        let missing = !section.holds("email");
         let email = section.parsed("email", address, "write one mail address, as in ann@example.com");
         let name = section.text("name").map(|found| found.value);
         let mut roles = section.texts("roles");
@@ -222,7 +222,9 @@ pub(super) fn read_people(sections: Vec<Section<'_>>) -> Vec<Person> {
         roles.value.dedup();
         section.finish();
         let Some(email) = email else {
-            reader.fault(place, "a person needs a mail address", "give a usable `email`");
+            if missing {
+                reader.fault(place, "a person needs a mail address", "give a usable `email`");
+            }
             continue;
         };
         let principal = Principal::person(&email);

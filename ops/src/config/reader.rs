@@ -77,6 +77,12 @@ impl<'r> Section<'r> {
         format!("`{}` in {}", self.path_of(key), self.reader.file)
     }
 
+    /// Whether the file gives `key` a value, usable or not. What is not usable
+    /// is a fault of its own when it is read, and not missing besides.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }

@@ -69,7 +69,8 @@ pub struct Worker {
     pub lease: Duration,
     /// How often the queue is looked at when nothing wakes the worker.
     pub poll_interval: Duration,
-    /// How many lost workers a job survives, and how often a message is tried.
+    /// How often a thread may lose its worker without progress before it is
+    /// held.
     pub max_attempts: u32,
 }
 

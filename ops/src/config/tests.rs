@@ -114,6 +114,32 @@ fn all_faults_come_at_once_each_with_place_and_remedy() {
 }
 
 #[test]
+fn what_is_there_and_wrong_is_not_called_missing_besides() {
+    let text = r#"
+        [[webhooks]]
+        name = "e r p"
+        url = 1
+        [[webhooks]]
+        secrets = ["whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"]
+        [[people]]
+        email = "ann"
+        [[people]]
+        name = "Ben"
+    "#;
+    let errors = parse_with(text, &[]).expect_err("faults");
+    let places: Vec<&str> = errors.faults().iter().map(|fault| fault.place.as_str()).collect();
+    let expected = [
+        "`webhooks[1].name` in countersign.toml",
+        "`webhooks[1].url` in countersign.toml",
+        "`webhooks[2].name` in countersign.toml",
+        "`webhooks[2].url` in countersign.toml",
+        "`people[1].email` in countersign.toml",
+        "`people[2].email` in countersign.toml",
+    ];
+    assert_eq!(places, expected, "{errors}");
+}
+
+#[test]
 fn a_file_that_is_no_toml_is_named_with_its_line_and_without_its_text() {
     let text = "listen = \"127.0.0.1:1\"\n[email.smtp]\npassword = \"hunter2\n";
     let errors = parse_with(text, &[("COUNTERSIGN_LISTEN", "x")]).expect_err("faults");

@@ -213,7 +213,12 @@ impl Problem {
                 "This page exists, but it cannot be used in this way. Nothing was changed.",
                 "Open the page in a browser and use its buttons.",
             ),
-            Self::SignedOut => ("Please sign in", "You are not signed in, so this page is not shown.", SIGN_IN),
+            Self::SignedOut => (
+                "Please sign in",
+                "You are not signed in, so this page is not shown.",
+                "Open the sign-in link that “countersign up” prints when the server starts. To decide a request \
+                 that you got a mail about, open the link in that mail: it needs no signing in.",
+            ),
             Self::NotAdministrator => (
                 "For the administrator only",
                 "This page holds the personal links of other people, so only the administrator may see it.",

@@ -30,6 +30,7 @@ mod race;
 mod reads;
 mod refusals;
 mod resumes;
+mod set_aside;
 mod sqlite;
 mod sweep;
 mod votes;

@@ -161,6 +161,10 @@ async fn threads_of_other_graphs_do_not_exist_for_a_limited_token() {
     assert_eq!(one.get("threads").await.is(200)["items"], json!([]));
     assert_eq!(one.get("interrupts").await.is(200)["items"], json!([]));
     assert_eq!(identities(&one.get("graphs").await.is(200), "name"), ["payment".to_owned()].into());
+    assert_eq!(api.get("overview").await.is(200)["requests_open"], 1);
+    let hidden = one.get("overview").await.is(200);
+    assert_eq!((&hidden["requests_open"], &hidden["threads"]["parked"]), (&json!(0), &json!(0)));
+    assert_eq!(hidden["deliveries"]["sent"], 0);
     two.get("threads").await.problem(400, "graph-needed");
     assert_eq!(two.get("threads?graph=payment").await.is(200)["items"], json!([]));
     assert_eq!(api.get(&format!("threads/{thread}")).await.is(200), before);
@@ -208,6 +212,13 @@ async fn tokens_are_made_replaced_and_revoked() {
     make(api, "admin", &body).await.problem(422, "reserved-name");
     make(api, "a%2Fb", &body).await.problem(404, "unknown-id");
     assert_eq!(identities(&api.get("tokens").await.is(200), "name").len(), 2);
+
+    // One that is limited to graphs hands on no more than it has.
+    let limited = make(api, "limited", &json!({"scopes": ["admin"], "graphs": ["payment"]})).await.is(201);
+    let limited = api.with_token(limited["token"].as_str());
+    make(&limited, "wide", &json!({"scopes": ["admin"]})).await.problem(403, "beyond-own-graphs");
+    make(&limited, "wide", &json!({"scopes": [], "graphs": ["expense"]})).await.problem(403, "beyond-own-graphs");
+    make(&limited, "narrow", &body).await.is(201);
 
     let second = make(api, "reader", &body).await.is(201)["token"].as_str().expect("a text").to_owned();
     reader.get("graphs").await.problem(401, "unauthenticated");

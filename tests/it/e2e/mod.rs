@@ -9,6 +9,7 @@ mod cli;
 mod cli_each;
 mod crash;
 mod crash_bulk;
+mod hostile;
 mod kit;
 mod mail;
 mod pages;

@@ -1,5 +1,6 @@
 //! Cancelling, pausing, stopping at borders.
 
+use countersign_kernel::machine::Resume;
 use countersign_worker::store::Cancelled;
 use serde_json::json;
 
@@ -79,6 +80,47 @@ async fn an_answer_to_a_paused_thread_is_kept_until_somebody_says_go_on() {
     let done = engine.rests(&thread, "succeeded").await;
     assert_eq!((&done.state["log"], &done.state["got"]["asks"]), (&json!(["asks", "next"]), &json!(true)));
     assert_eq!((runs.of("asks"), runs.of("next")), (2, 1));
+}
+
+#[tokio::test]
+async fn a_retry_that_meets_a_pause_is_done_after_it() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = world(&runs, &gate, &[("fails", Does::Flaky), ("next", Does::Work)]);
+    let engine = world.engine().await;
+    let thread = engine.start("flow", json!({})).await;
+    engine.rests(&thread, "failed").await;
+    engine.engine.pause(&thread, &operator()).await.expect("taken");
+    engine.engine.retry(&thread, &operator()).await.expect("accepted");
+    engine.parked(&thread).await;
+    engine.idles().await;
+    assert_eq!(runs.of("fails"), 1, "the pause holds it up");
+    engine.crash().await;
+
+    let engine = world.engine().await;
+    engine.resume(&thread, [], CONTINUE).await.expect("accepted");
+    engine.rests(&thread, "failed").await;
+    engine.idles().await;
+    assert_eq!(runs.of("fails"), 2, "the retry that was accepted is done, once");
+}
+
+#[tokio::test]
+async fn a_resume_all_wakes_what_is_open_then_and_nothing_later() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = {
+        let (runs, gate) = (runs.clone(), gate.clone());
+        World::one(move || side_by_side(&runs, &gate, &[("a", Does::Ask), ("b", Does::Ask)]))
+    };
+    let engine = world.engine().await;
+    let thread = engine.start("flow", json!({})).await;
+    let open = engine.parked(&thread).await;
+    engine.resume(&thread, [], Resume { resume_all: true, ..Resume::default() }).await.expect("accepted");
+    engine.idles().await;
+    let still = engine.parked(&thread).await;
+    assert_eq!(still, open, "what asks again keeps its id");
+    assert_eq!((runs.of("a"), runs.of("b")), (2, 2));
+    engine.vote(&open[0].id, &ann(), json!({"approved": true})).await.expect("accepted");
+    engine.idles().await;
+    assert_eq!((runs.of("a"), runs.of("b")), (3, 2), "an answer wakes its own point alone");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod answers;
 mod control;
 mod crash;
 mod delivery;
+mod delivery_lost;
 mod failure;
 mod graphs;
 mod lease;

@@ -1,9 +1,11 @@
 //! One attempt to deliver one message.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use countersign_kernel::ids::{DeliveryId, ThreadId};
-use countersign_kernel::ports::DeliveryError;
+use countersign_kernel::ports::{Channel, DeliveryError, Notice, Receipt};
+use futures_util::FutureExt as _;
 
 use super::Engine;
 use crate::queue::JobId;
@@ -13,6 +15,17 @@ use crate::store::commands::DeliveryEnd;
 const BACKOFF_MAX: Duration = Duration::from_secs(3600);
 /// How long an attempt may take before another worker may try.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(120);
+
+/// One attempt, which ends in time and takes nothing with it.
+async fn send(channel: &dyn Channel, notice: &Notice) -> Result<Receipt, DeliveryError> {
+    let retryable = |message: &str| Err(DeliveryError { message: message.to_owned(), retryable: true });
+    let attempt = AssertUnwindSafe(channel.send(notice)).catch_unwind();
+    match tokio::time::timeout(ATTEMPT_WITHIN, attempt).await {
+        Ok(Ok(sent)) => sent,
+        Ok(Err(_)) => retryable("the channel panicked"),
+        Err(_) => retryable("timed out"),
+    }
+}
 
 impl Engine {
     pub(super) async fn deliver(&self, thread: ThreadId, delivery: DeliveryId, jobs: Vec<JobId>) {
@@ -43,9 +56,12 @@ impl Engine {
         };
         let attempt = task.notice.attempt;
         let sent = match self.inner.channels.get(&task.channel) {
-            Some(channel) => tokio::time::timeout(ATTEMPT_WITHIN, channel.send(&task.notice))
-                .await
-                .unwrap_or_else(|_| Err(DeliveryError { message: "timed out".into(), retryable: true })),
+            // An attempt that takes its worker with it says nothing of itself.
+            _ if attempt > self.inner.config.delivery_attempts => Err(DeliveryError {
+                message: format!("gave up after {} attempts: the last one lost its worker", attempt - 1),
+                retryable: false,
+            }),
+            Some(channel) => send(channel.as_ref(), &task.notice).await,
             None => Err(DeliveryError {
                 message: format!("no channel `{}` is configured", task.channel.as_str()),
                 retryable: false,

@@ -66,7 +66,9 @@ impl Default for EngineConfig {
             sweep_every: Duration::from_secs(1),
             sweep_grace: Duration::from_secs(2),
             max_attempts: 5,
-            delivery_attempts: 8,
+            // 5 s, doubling up to an hour: some ten hours in all, so that a mail
+            // server may be down for a night.
+            delivery_attempts: 20,
             delivery_backoff: Duration::from_secs(5),
             supersteps_per_run: 1000,
             limits: Limits::default(),

@@ -267,11 +267,19 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<DeliveryView>, StoreError>;
 
-    /// Counts.
+    /// Counts over everything.
     ///
     /// # Errors
     /// Only of the database.
-    async fn overview(&self) -> Result<Overview, StoreError>;
+    async fn overview(&self) -> Result<Overview, StoreError> {
+        self.overview_of(None).await
+    }
+
+    /// Counts over the threads of some flows.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn overview_of(&self, graphs: Option<&[String]>) -> Result<Overview, StoreError>;
 
     /// The audit chain of a thread, oldest first.
     ///

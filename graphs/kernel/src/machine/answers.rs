@@ -58,6 +58,14 @@ impl Position {
         Ok(())
     }
 
+    /// Ends a resume-all that has had its attempt: what asks again, waits, and
+    /// is not woken by a later answer to something else. One that an open
+    /// border holds up is kept. Says whether there was one.
+    pub fn end_resume_all(&mut self) -> bool {
+        let held_up = self.border.iter().any(|point| !point.released);
+        !held_up && std::mem::take(&mut self.resume_all)
+    }
+
     /// Applies the parts of a resume that name no point.
     pub fn resume(&mut self, resume: Resume) {
         if resume.release || resume.resume_all {
@@ -67,7 +75,7 @@ impl Position {
         }
         if resume.retry {
             for task in self.tasks.iter_mut().filter(|task| task.record.status == TaskStatus::Failed) {
-                task.retry = true;
+                task.record.retry = true;
             }
         }
         self.resume_all |= resume.resume_all;

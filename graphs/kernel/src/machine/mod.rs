@@ -102,7 +102,7 @@ pub struct Position {
     pub arrivals: BTreeMap<String, BTreeSet<String>>,
     /// Breakpoints and pauses at this checkpoint's border.
     pub border: Vec<BorderPoint>,
-    /// Transient: open points run although nobody answered (K10).
+    /// Open points run although nobody answered, at the next attempt (K10).
     pub resume_all: bool,
 }
 
@@ -117,6 +117,9 @@ pub struct CheckpointBody {
     /// See [`Position::border`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub border: Vec<BorderPoint>,
+    /// See [`Position::resume_all`]; kept only while a pause holds it up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume_all: bool,
 }
 
 impl Position {
@@ -137,7 +140,7 @@ impl Position {
             .into_iter()
             .map(|plan| {
                 let record = records.remove(&plan.key).unwrap_or_default();
-                Task { plan, record, retry: false }
+                Task { plan, record }
             })
             .collect();
         Self {
@@ -147,7 +150,7 @@ impl Position {
             tasks,
             arrivals: body.arrivals,
             border: body.border,
-            resume_all: false,
+            resume_all: body.resume_all,
         }
     }
 
@@ -158,6 +161,7 @@ impl Position {
             tasks: self.tasks.iter().map(|task| task.plan.clone()).collect(),
             arrivals: self.arrivals.clone(),
             border: self.border.clone(),
+            resume_all: self.resume_all,
         }
     }
 

@@ -70,7 +70,7 @@ impl Position {
         now: Timestamp,
     ) -> TaskScope {
         let resume_all = self.resume_all;
-        let Task { plan, record, retry } = &mut self.tasks[index];
+        let Task { plan, record } = &mut self.tasks[index];
         TaskScope {
             address: plan.address.clone(),
             planned_by: plan.planned_by.clone(),
@@ -80,7 +80,7 @@ impl Position {
             occurrences: std::mem::take(&mut record.occurrences),
             now,
             resume_all,
-            retry: *retry,
+            retry: record.retry,
             payload_bytes: graph.limits.payload_bytes,
             resources: Arc::clone(&graph.resources),
             effects,
@@ -98,8 +98,8 @@ impl Position {
     ) {
         let alone = self.tasks.len() == 1;
         let task = &mut self.tasks[index];
-        task.retry = false;
         let record = &mut task.record;
+        record.retry = false;
         record.occurrences = after.occurrences;
         record.error = None;
         for question in record.occurrences.questions_mut() {

@@ -219,7 +219,6 @@ pub(super) fn plan_tasks(graph: &CompiledGraph, checkpoint: &Checkpoint, targets
                 planned_by: checkpoint.id.clone(),
             },
             record: super::TaskRecord::default(),
-            retry: false,
         })
         .collect()
 }

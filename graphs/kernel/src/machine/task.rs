@@ -76,6 +76,10 @@ pub struct TaskRecord {
     /// Why a failed task failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// A failed task that was told to try again and has not run since. Kept,
+    /// so that a retry that meets a pause is done after it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
 }
 
 /// A planned task and its record.
@@ -85,8 +89,6 @@ pub struct Task {
     pub plan: PlannedTask,
     /// How far it has come.
     pub record: TaskRecord,
-    /// Transient: a failed task that was told to try again.
-    pub retry: bool,
 }
 
 impl Task {
@@ -98,7 +100,7 @@ impl Task {
             TaskStatus::Waiting => resume_all || self.record.occurrences.has_fresh(),
             TaskStatus::Failed => {
                 let open = self.record.occurrences.has_open();
-                self.retry || self.record.occurrences.has_fresh() || (resume_all && open)
+                self.record.retry || self.record.occurrences.has_fresh() || (resume_all && open)
             }
             TaskStatus::Done => false,
         }

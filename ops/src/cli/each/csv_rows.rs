@@ -1,9 +1,15 @@
 //! Rows of a CSV file (RFC 4180), as spreadsheets write them.
 
+use std::io::Read as _;
+
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::{Map, Value};
 
 use super::Row;
+
+/// Without this, the rows behind a stray quote would be part of one cell.
+const UNCLOSED: &str = "a quote is opened and never closed, so the rest of the file is in it";
+const END: &[u8] = b"\nend";
 
 /// A CSV file with its header understood.
 #[derive(Debug)]
@@ -11,6 +17,8 @@ pub(in crate::cli) struct CsvRows {
     bytes: Vec<u8>,
     delimiter: u8,
     header: Vec<String>,
+    /// Where the record begins whose quote is never closed.
+    unclosed: Option<u64>,
 }
 
 impl CsvRows {
@@ -18,7 +26,11 @@ impl CsvRows {
     /// most of: comma, semicolon or tabulator.
     pub(super) fn new(bytes: Vec<u8>, delimiter: Option<u8>) -> Result<Self, String> {
         let delimiter = delimiter.unwrap_or_else(|| guess(&bytes));
-        let mut rows = Self { bytes, delimiter, header: Vec::new() };
+        let mut rows = Self { bytes, delimiter, header: Vec::new(), unclosed: None };
+        rows.unclosed = rows.find_unclosed();
+        if rows.unclosed == Some(0) {
+            return Err(UNCLOSED.to_owned());
+        }
         let record = rows.records().next().transpose().map_err(|error| error.to_string())?.unwrap_or_default();
         for (i, field) in record.iter().enumerate() {
             let name =
@@ -40,9 +52,22 @@ impl CsvRows {
     }
 
     fn records(&self) -> csv::ByteRecordsIntoIter<&[u8]> {
+        self.records_of(self.bytes.as_slice())
+    }
+
+    fn records_of<R: std::io::Read>(&self, bytes: R) -> csv::ByteRecordsIntoIter<R> {
         let mut builder = ReaderBuilder::new();
         builder.has_headers(false).flexible(true).delimiter(self.delimiter);
-        builder.from_reader(self.bytes.as_slice()).into_byte_records()
+        builder.from_reader(bytes).into_byte_records()
+    }
+
+    /// The reader takes the end of the file for the end of a quote. So one more
+    /// line is put behind the file: what is not read as a record of its own is
+    /// in a quote.
+    fn find_unclosed(&self) -> Option<u64> {
+        let last = self.records_of(self.bytes.as_slice().chain(END)).filter_map(Result::ok).last()?;
+        let apart = last.len() == 1 && last.get(0) == Some(&b"end"[..]);
+        if apart { None } else { last.position().map(csv::Position::byte) }
     }
 
     /// The rows after the header.
@@ -51,7 +76,11 @@ impl CsvRows {
         self.records().skip(1).zip(1..).map(move |(record, number)| {
             let position = record.as_ref().ok().and_then(ByteRecord::position).map(csv::Position::byte);
             let line = lines.of_record_at(position.and_then(|byte| usize::try_from(byte).ok()).unwrap_or_default());
-            let content = record.map_err(|error| error.to_string()).and_then(|record| self.object(&record));
+            let content = match record {
+                Ok(_) if position.is_some() && position == self.unclosed => Err(UNCLOSED.to_owned()),
+                Ok(record) => self.object(&record),
+                Err(error) => Err(error.to_string()),
+            };
             Row { number, line, content }
         })
     }

@@ -49,6 +49,18 @@ fn a_row_that_cannot_be_read_is_reported_and_the_others_go_on() {
 }
 
 #[test]
+fn a_quote_that_is_never_closed_swallows_no_rows() {
+    let said = |text: &str| -> Vec<_> { rows("x.csv", text).into_iter().map(|row| row.content.is_ok()).collect() };
+    assert_eq!(said("a,b\n1,2\n3,\"4\n5,6\n7,8\n"), [true, false]);
+    assert_eq!(said("a,b\n1,2\n3,\"4"), [true, false]);
+    assert_eq!(said("a,b\n1,2\n3,\"4\""), [true, true]);
+    assert_eq!(said("a,b\n1,2\n3,4\"\""), [true, true]);
+    assert_eq!(said("a,b\r\n1,\"2\r\n\"\r\n\r\n"), [true]);
+    assert_eq!(said("a\nend"), [true]);
+    assert!(source("x.csv", "a,\"b\n1,2\n").expect_err("the header").contains("never closed"));
+}
+
+#[test]
 fn a_header_that_is_ambiguous_is_refused() {
     assert_eq!(source("x.csv", "a, b,a \n1,2,3").expect_err("twice"), "columns 1 and 3 are both named `a`");
     assert_eq!(source("x.csv", "a,,c\n1,2,3").expect_err("nameless"), "column 2 has no name in the header");

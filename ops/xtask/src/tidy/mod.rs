@@ -5,6 +5,7 @@
 
 mod layers;
 mod migrations;
+mod promises;
 mod sources;
 
 use std::fs;
@@ -41,6 +42,9 @@ pub(crate) fn run() -> Result<(), Failed> {
         &names_in(&root.join("migrations/sqlite")),
         &names_in(&root.join("migrations/postgres")),
     ));
+    let architecture = fs::read_to_string(root.join("ARCHITECTURE.md"))
+        .map_err(|error| Failed(format!("ARCHITECTURE.md: {error}")))?;
+    findings.extend(promises::check(&architecture, &sources));
     for finding in &findings {
         say(&format!("{}: {}", finding.place, finding.what));
     }

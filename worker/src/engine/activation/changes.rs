@@ -45,7 +45,16 @@ impl Activation {
             now,
         };
         self.border_changed = false;
+        // A lease that is being given up is not renewed, so that a renewal does
+        // not take the rest for a loss.
+        let rests = commit.rest.is_some();
+        if rests {
+            self.engine.set_fence(&self.thread, None);
+        }
         let committed = self.engine.inner.store.commit(commit).await?;
+        if rests && matches!(committed, Committed::Running(_)) {
+            self.engine.set_fence(&self.thread, Some(self.fence));
+        }
         for message in messages {
             self.engine.hand_over(message);
         }

@@ -75,14 +75,19 @@ impl Engine {
                 return;
             }
         };
-        if let Some(active) = lock(&self.inner.active).get_mut(&thread) {
-            active.fence = Some(held.fence);
-        }
+        self.set_fence(&thread, Some(held.fence));
         match self.hold(*held, jobs).await {
             Ok(()) | Err(Abort::Lost) => {}
             Err(Abort::Store(error)) => {
                 tracing::error!(%error, %thread, "an activation broke off; its lease will lapse");
             }
+        }
+    }
+
+    /// Which lease of a thread is to be renewed, if any.
+    fn set_fence(&self, thread: &ThreadId, fence: Option<Fence>) {
+        if let Some(active) = lock(&self.inner.active).get_mut(thread) {
+            active.fence = fence;
         }
     }
 
@@ -209,6 +214,8 @@ impl Activation {
         if !wake.resume.is_empty() {
             self.border_changed |= wake.resume.release || wake.resume.resume_all;
             self.position.resume(wake.resume);
+            let told = |(i, task): (usize, &Task)| task.record.retry.then_some(i);
+            self.touched.extend(self.position.tasks.iter().enumerate().filter_map(told));
             self.supersteps = 0;
         }
         self.runs.extend(wake.runs);
@@ -235,7 +242,10 @@ impl Activation {
                     continue;
                 }
                 Next::Settle => self.settle(),
-                Next::Rest(_) => None,
+                Next::Rest(_) => {
+                    self.border_changed |= self.position.end_resume_all();
+                    None
+                }
             };
             let rest = match self.position.next() {
                 Next::Rest(rest) => Some(self.rest_as(rest)),
@@ -315,7 +325,7 @@ impl Activation {
                 }
             }
         }
-        self.position.resume_all = false;
+        self.border_changed |= self.position.end_resume_all();
         Ok(())
     }
 

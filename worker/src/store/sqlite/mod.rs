@@ -25,7 +25,9 @@ use async_trait::async_trait;
 use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, ThreadId};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
 
 use self::writer::Writer;
 use super::commands::{
@@ -109,6 +111,12 @@ impl SqliteStore {
         self.readers.close().await;
         self.write_pool.close().await;
     }
+}
+
+/// Asks nothing, in a transaction of the writer.
+async fn probe(conn: &mut SqliteConnection) -> Result<(), StoreError> {
+    sqlx::query("SELECT 1").execute(conn).await?;
+    Ok(())
 }
 
 /// The versions of our migrations that the file has.
@@ -286,9 +294,9 @@ impl Store for SqliteStore {
         deliveries::list(&mut conn, interrupt, status, limit).await
     }
 
-    async fn overview(&self) -> Result<Overview, StoreError> {
+    async fn overview_of(&self, graphs: Option<&[String]>) -> Result<Overview, StoreError> {
         let mut conn = self.readers.begin().await?;
-        reads::overview(&mut conn).await
+        reads::overview(&mut conn, graphs).await
     }
 
     async fn audit(&self, thread: &ThreadId) -> Result<Vec<AuditEntry>, StoreError> {
@@ -303,7 +311,8 @@ impl Store for SqliteStore {
 
     async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.readers).await?;
-        Ok(())
+        // Both halves: who reads well may write no more.
+        write!(self, |conn| probe(conn))
     }
 
     async fn put_token(&self, token: &TokenRecord, hash: &str, now: Timestamp) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use countersign_kernel::ids::{CheckpointId, ThreadId};
 use countersign_kernel::machine::{CheckpointBody, TaskStatus};
 use countersign_kernel::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use super::super::codec::{decode, parse};
 use super::super::commands::KeyIndex;
@@ -161,15 +161,30 @@ pub(super) async fn history(
     Ok(entries)
 }
 
-pub(super) async fn overview(conn: &mut SqliteConnection) -> Result<Overview, StoreError> {
-    let threads = counts(conn, "SELECT status, count(*) FROM threads GROUP BY status").await?;
-    let deliveries = counts(conn, "SELECT status, count(*) FROM deliveries GROUP BY status").await?;
-    let row = sqlx::query(
-        "SELECT (SELECT count(*) FROM requests WHERE status = 'open'), (SELECT count(*) FROM dead_letters),
-                (SELECT min(asked_at) FROM interrupts WHERE status = 'open')",
-    )
-    .fetch_one(conn)
-    .await?;
+/// Counts; with `graphs`, over the threads of these flows only.
+pub(super) async fn overview(conn: &mut SqliteConnection, graphs: Option<&[String]>) -> Result<Overview, StoreError> {
+    let Some(graphs) = graphs else {
+        return counted(conn, "", "", "").await;
+    };
+    let list = serde_json::to_string(graphs).map_err(|error| StoreError::Database(error.to_string()))?;
+    let of = " WHERE thread IN (SELECT thread FROM threads WHERE graph IN (SELECT value FROM json_each(?1)))";
+    let and = " AND thread IN (SELECT thread FROM threads WHERE graph IN (SELECT value FROM json_each(?1)))";
+    counted(conn, of, and, &list).await
+}
+
+/// `of` and `and` narrow a count without and with a condition of its own.
+async fn counted(conn: &mut SqliteConnection, of: &str, and: &str, list: &str) -> Result<Overview, StoreError> {
+    let threads = counts(conn, format!("SELECT status, count(*) FROM threads{of} GROUP BY status"), list).await?;
+    let deliveries = counts(conn, format!("SELECT status, count(*) FROM deliveries{of} GROUP BY status"), list).await?;
+    let statement = format!(
+        "SELECT (SELECT count(*) FROM requests WHERE status = 'open'{and}), (SELECT count(*) FROM dead_letters{of}),
+                (SELECT min(asked_at) FROM interrupts WHERE status = 'open'{and})"
+    );
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    if !list.is_empty() {
+        query = query.bind(list);
+    }
+    let row = query.fetch_one(conn).await?;
     let count =
         |column: usize| -> Result<u64, StoreError> { Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0)) };
     let oldest: Option<i64> = row.try_get(2)?;
@@ -182,8 +197,13 @@ pub(super) async fn overview(conn: &mut SqliteConnection) -> Result<Overview, St
     })
 }
 
-async fn counts(conn: &mut SqliteConnection, statement: &'static str) -> Result<Vec<(String, u64)>, StoreError> {
-    sqlx::query(statement)
+async fn counts(conn: &mut SqliteConnection, statement: String, list: &str) -> Result<Vec<(String, u64)>, StoreError> {
+    // Made of constants of this module alone.
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    if !list.is_empty() {
+        query = query.bind(list);
+    }
+    query
         .fetch_all(conn)
         .await?
         .into_iter()

@@ -82,11 +82,15 @@ pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread)
     if row.try_get::<String, _>(2)? != command.expected_head.as_str() {
         return Err(Refusal::ThreadChanged.into());
     }
-    let waiting = row.try_get::<i64, _>(3)? > 0 || status == "failed";
+    // What is held has work left, answers among it that were accepted.
+    let waiting = row.try_get::<i64, _>(3)? > 0 || status == "failed" || status == "held";
     if waiting && !command.discard_waiting {
         return Err(Refusal::ThreadInterrupted.into());
     }
     points::supersede_all(conn, &command.thread, command.now).await?;
+    // Also what a hold had set aside, so that the new run takes up none of it.
+    finish_runs(conn, &command.thread, "cancelled", command.now).await?;
+    forget_dead_letter(conn, &command.thread).await?;
     let next = &command.next;
     let stopped = !command.opened.is_empty();
     commit::insert_checkpoint(conn, &command.thread, next).await?;
@@ -205,6 +209,7 @@ pub(super) async fn cancel(
     if at_rest {
         points::supersede_all(conn, &thread, now).await?;
         finish_runs(conn, &thread, "cancelled", now).await?;
+        forget_dead_letter(conn, &thread).await?;
         return Ok(Cancelled::Now);
     }
     sqlx::query("UPDATE threads SET cancel_requested = 1 WHERE thread = ?1")
@@ -225,6 +230,15 @@ pub(super) async fn finish_runs(
         .bind(thread.as_str())
         .bind(status)
         .bind(now.as_micros())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Somebody has looked at what gave up.
+async fn forget_dead_letter(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM dead_letters WHERE thread = ?1 AND kind = 'advance'")
+        .bind(thread.as_str())
         .execute(conn)
         .await?;
     Ok(())
@@ -260,10 +274,7 @@ pub(super) async fn release_hold(
         status_of(conn, &thread).await?;
         return Err(Refusal::NothingPending.into());
     }
-    sqlx::query("DELETE FROM dead_letters WHERE thread = ?1 AND kind = 'advance'")
-        .bind(thread.as_str())
-        .execute(&mut *conn)
-        .await?;
+    forget_dead_letter(conn, &thread).await?;
     audit::append(conn, &thread, "hold_released", &by, &json!({}), now).await?;
     let message = Message::advance(job, thread);
     queue::push(conn, std::slice::from_ref(&message), now).await?;

@@ -307,10 +307,12 @@ pub(super) async fn resume(
     }
     let mut anything = !command.resume.is_empty();
     for vote in &command.votes {
-        let voted = cast(conn, vote).await?;
-        if voted.thread != *thread {
+        // Before it is judged: what became of another thread's point is told
+        // to those who reach that thread.
+        if find(conn, &vote.interrupt).await?.thread != *thread {
             return Err(Refusal::UnknownInterrupt(vote.interrupt.clone()).into());
         }
+        let voted = cast(conn, vote).await?;
         anything |= voted.decided && !voted.repeated;
     }
     threads::remember(conn, idempotency.as_ref(), command.now).await?;

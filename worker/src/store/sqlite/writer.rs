@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnection, SqlitePool};
+use sqlx::{Connection as _, Sqlite, Transaction};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -100,9 +102,9 @@ impl Writer {
     {
         let (reply, result) = oneshot::channel();
         let command: Box<dyn Command> = Box::new(Waiting { command, reply });
-        let closed = || StoreError::Database("the store is closed".into());
-        self.commands.send(command).await.map_err(|_| closed())?;
-        result.await.map_err(|_| closed())?
+        let gone = |what: &str| StoreError::Database(what.to_owned());
+        self.commands.send(command).await.map_err(|_| gone("the store is closed"))?;
+        result.await.map_err(|_| gone("the writer broke off"))?
     }
 
     pub(super) async fn stop(&self) {
@@ -131,54 +133,198 @@ async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Box<dyn Command>>,
         {
             batch.push(command);
         }
-        transaction(&pool, batch).await;
+        // A panic was reported by the hook, and dropped the replies of the
+        // batch, which tells its callers. It must not end the writer of all.
+        let _broke_off = AssertUnwindSafe(transaction(&pool, batch)).catch_unwind().await;
     }
 }
 
 async fn transaction(pool: &SqlitePool, batch: Vec<Box<dyn Command>>) {
-    let mut transaction = match pool.begin_with("BEGIN IMMEDIATE").await {
-        Ok(transaction) => transaction,
-        Err(error) => {
-            let error = StoreError::from(error);
-            tracing::error!(%error, commands = batch.len(), "the store cannot begin a transaction");
-            for command in batch {
-                command.fail(error.clone());
-            }
-            return;
-        }
+    let mut conn = match pool.acquire().await {
+        Ok(conn) => conn,
+        Err(error) => return refuse(batch, &error.into()),
     };
-    let alone = batch.len() == 1;
-    let mut finishes = Vec::with_capacity(batch.len());
-    let mut any_stands = false;
-    let mut broken = None;
-    for command in batch {
-        if broken.is_none() && !alone {
-            broken = execute(&mut transaction, "SAVEPOINT command").await.err();
+    let tried = match conn.begin_with("BEGIN IMMEDIATE").await {
+        Ok(transaction) => Ok(attempt(transaction, batch).await),
+        Err(error) => Err((batch, StoreError::from(error))),
+    };
+    let (finishes, ended, whole) = match tried {
+        Ok(ended) => ended,
+        Err((batch, error)) => {
+            refuse(batch, &error);
+            return discard(conn).await;
         }
-        let (stands, finish) = command.run(&mut transaction).await;
-        if !alone {
-            let end = if stands { "RELEASE command" } else { "ROLLBACK TO command; RELEASE command" };
-            if let Err(error) = execute(&mut transaction, end).await {
-                broken = Some(error);
-            }
-        }
-        any_stands |= stands;
-        finishes.push(finish);
-    }
-    let ended = match broken {
-        Some(error) => Err(error),
-        None if any_stands => transaction.commit().await.map_err(StoreError::from),
-        None => transaction.rollback().await.map_err(StoreError::from),
     };
     if let Err(error) = &ended {
         tracing::error!(%error, commands = finishes.len(), "a transaction failed; nothing of it was written");
+    }
+    if !whole {
+        discard(conn).await;
     }
     for finish in finishes {
         finish(ended.clone());
     }
 }
 
+/// Runs the commands and ends the transaction. Says whom to tell, whether it
+/// held, and whether the connection is still of use.
+async fn attempt(
+    mut transaction: Transaction<'_, Sqlite>,
+    batch: Vec<Box<dyn Command>>,
+) -> (Vec<Finish>, Result<(), StoreError>, bool) {
+    let alone = batch.len() == 1;
+    let mut finishes = Vec::with_capacity(batch.len());
+    let mut any_stands = false;
+    let mut broken: Option<StoreError> = None;
+    for command in batch {
+        if broken.is_none() && !alone {
+            broken = execute(&mut transaction, "SAVEPOINT command").await.err();
+        }
+        if let Some(error) = &broken {
+            // A full disk ends SQLite's transaction by itself: what ran now
+            // would be committed statement by statement.
+            command.fail(error.clone());
+            continue;
+        }
+        let (stands, finish) = command.run(&mut transaction).await;
+        if !alone {
+            let end = if stands { "RELEASE command" } else { "ROLLBACK TO command; RELEASE command" };
+            broken = execute(&mut transaction, end).await.err();
+        }
+        any_stands |= stands;
+        finishes.push(finish);
+    }
+    if let Some(error) = broken {
+        drop(transaction);
+        return (finishes, Err(error), false);
+    }
+    if any_stands {
+        let ended = transaction.commit().await.map_err(StoreError::from);
+        let whole = ended.is_ok();
+        return (finishes, ended, whole);
+    }
+    // Nothing was to be written, so each command's own outcome holds, also if
+    // SQLite has rolled back before us.
+    let whole = transaction.rollback().await.is_ok();
+    (finishes, Ok(()), whole)
+}
+
+fn refuse(batch: Vec<Box<dyn Command>>, error: &StoreError) {
+    tracing::error!(%error, commands = batch.len(), "the store cannot begin a transaction");
+    for command in batch {
+        command.fail(error.clone());
+    }
+}
+
+/// Closes a connection that is not where sqlx believes it to be: after an
+/// error that ended the transaction by itself it would refuse every further
+/// one. The pool opens another.
+async fn discard(conn: PoolConnection<Sqlite>) {
+    if let Err(error) = conn.close().await {
+        tracing::warn!(%error, "a connection to the database did not close cleanly");
+    }
+}
+
 async fn execute(conn: &mut SqliteConnection, statement: &'static str) -> Result<(), StoreError> {
     sqlx::raw_sql(statement).execute(conn).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+
+    use super::*;
+
+    struct Place {
+        _folder: tempfile::TempDir,
+        pool: SqlitePool,
+        writer: Writer,
+    }
+
+    async fn place() -> Place {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = SqliteConnectOptions::new()
+            .filename(folder.path().join("test.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal);
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.expect("a pool");
+        sqlx::query("CREATE TABLE rows (batch INTEGER, part INTEGER, filler BLOB)")
+            .execute(&pool)
+            .await
+            .expect("a table");
+        Place { _folder: folder, writer: Writer::start(pool.clone()), pool }
+    }
+
+    impl Place {
+        /// Two rows in one command.
+        async fn insert(&self, batch: i64, octets: i64) -> Result<(), StoreError> {
+            let insert = async move |conn: &mut SqliteConnection| -> Result<(), StoreError> {
+                for part in 0..2 {
+                    sqlx::query("INSERT INTO rows VALUES (?1, ?2, zeroblob(?3))")
+                        .bind(batch)
+                        .bind(part)
+                        .bind(octets)
+                        .execute(&mut *conn)
+                        .await?;
+                }
+                Ok(())
+            };
+            self.writer.run(move |conn| Box::pin(async move { insert(conn).await })).await
+        }
+
+        /// As if the disk held so many more pages and no more.
+        async fn fill(&self, pages: i64) {
+            let count: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&self.pool).await.expect("a count");
+            let limit = format!("PRAGMA max_page_count = {}", count + pages);
+            sqlx::query(sqlx::AssertSqlSafe(limit)).execute(&self.pool).await.expect("limited");
+        }
+
+        async fn parts_of(&self, batch: i64) -> i64 {
+            sqlx::query_scalar("SELECT count(*) FROM rows WHERE batch = ?1")
+                .bind(batch)
+                .fetch_one(&self.pool)
+                .await
+                .expect("a count")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_was_full_is_written_again_when_it_is_not() {
+        let place = place().await;
+        place.insert(1, 10).await.expect("there is room");
+        place.fill(0).await;
+        let full = place.insert(2, 100_000).await.expect_err("no room");
+        assert!(full.to_string().contains("full"), "{full}");
+        // The limit went with the connection.
+        place.insert(3, 100_000).await.expect("there is room again");
+        assert_eq!([place.parts_of(1).await, place.parts_of(2).await, place.parts_of(3).await], [2, 0, 2]);
+    }
+
+    #[tokio::test]
+    async fn what_was_told_to_have_failed_left_nothing_behind() {
+        let place = place().await;
+        place.insert(0, 10).await.expect("there is room");
+        place.fill(4).await;
+        // Side by side, so that they share transactions; the large one fails
+        // in the middle of them, and the small ones behind it would fit.
+        let octets = |batch: i64| if batch == 3 { 1_000_000 } else { 10 };
+        let told = futures_util::future::join_all((1..=20).map(|batch| place.insert(batch, octets(batch)))).await;
+        assert!(told.iter().any(Result::is_err));
+        for (batch, told) in (1..).zip(told) {
+            assert_eq!(place.parts_of(batch).await, if told.is_ok() { 2 } else { 0 }, "{batch}: {told:?}");
+        }
+        place.insert(30, 10).await.expect("the writer goes on");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_panics_takes_nothing_with_it() {
+        let place = place().await;
+        let panics = place.writer.run(|_| Box::pin(async { panic!("on purpose") }));
+        let (broken, fine): (Result<(), StoreError>, _) = tokio::join!(panics, place.insert(1, 10));
+        assert!(broken.is_err());
+        fine.expect("not concerned");
+        place.insert(2, 10).await.expect("the writer goes on");
+        assert_eq!(place.parts_of(1).await, 2);
+    }
 }
