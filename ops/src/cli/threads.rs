@@ -1,5 +1,6 @@
 //! `threads`: looking at them.
 
+use countersign_kernel::ids::ThreadId;
 use serde_json::{Value, json};
 
 use super::args::{ListThreads, Threads};
@@ -13,7 +14,9 @@ pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Resu
     match args {
         Threads::List(args) => list(client, output, args).await,
         Threads::Show { thread } => {
-            let thread = client.thread(thread).await?;
+            // Checked here too: `..` would be dropped from the address.
+            let id = ThreadId::parse(thread.as_str()).map_err(|error| CliError::because(Exit::NotFound, &error))?;
+            let thread = client.thread(id.as_str()).await?;
             output.result(&thread, || describe(&thread));
             Ok(Exit::Ok)
         }

@@ -116,7 +116,12 @@ impl Place {
             branch: 0,
             graph_version: 1,
             fingerprint: "f".into(),
-            body: CheckpointBody { tasks: vec![task], arrivals: Default::default(), border: Vec::new(), resume_all: false },
+            body: CheckpointBody {
+                tasks: vec![task],
+                arrivals: Default::default(),
+                border: Vec::new(),
+                resume_all: false,
+            },
             keys: [("n".to_owned(), KeyAt::Value(seq))].into(),
             changes: vec![("n".to_owned(), Change::Set(json!(seq)))],
         }

@@ -134,6 +134,10 @@ impl Engine {
                 })
                 .collect()
         });
+        if recipients.is_empty() && point.request().is_some() {
+            // Roles are configured, so this is for the operator to see.
+            tracing::warn!(%thread, interrupt = %point.id, "a request waits that nobody is told of: no approver is known");
+        }
         OpenedPoint { point, recipients }
     }
 }
