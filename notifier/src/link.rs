@@ -286,7 +286,7 @@ mod tests {
 
         #[test]
         fn every_claim_survives(
-            thread in "[A-Za-z0-9_.:-]{1,128}",
+            thread in "[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,127}",
             interrupt in "[0-9a-f]{32}",
             address in "[a-z.]{1,64}@[a-z]{1,60}\\.example",
             content_hash in "[0-9a-fA-F]{0,64}|.{0,40}",
