@@ -9,4 +9,5 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod state;
+pub mod strict_json;
 pub mod web;

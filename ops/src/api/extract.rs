@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 use crate::state::AppState;
+use crate::strict_json::Strict;
 
 /// A JSON body of at most the configured size.
 pub(super) struct ApiJson<T>(pub(super) T);
@@ -27,7 +28,8 @@ impl<T: DeserializeOwned> FromRequest<AppState> for ApiJson<T> {
             ));
         }
         let bytes = read(request.into_body(), state.config.limits.body_bytes).await?;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| json_problem(&error))
+        let Strict(value) = serde_json::from_slice(&bytes).map_err(|error| json_problem(&error))?;
+        T::deserialize(value).map(Self).map_err(|error| json_problem(&error))
     }
 }
 

@@ -20,7 +20,8 @@ use super::problem::Problem;
 use super::shapes::{Delivery, Interrupt, Page};
 use crate::state::AppState;
 
-const STATUSES: [&str; 5] = ["open", "answered", "released", "superseded", "withdrawn"];
+/// What an interrupt can be.
+pub(crate) const STATUSES: [&str; 5] = ["open", "answered", "released", "superseded", "withdrawn"];
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -13,6 +13,7 @@ mod interrupts;
 mod overview;
 mod problem;
 mod shapes;
+mod sign_in;
 mod threads;
 mod tokens;
 
@@ -26,7 +27,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use auth::{ADMIN_TOKEN, Caller, Scope, hash_token};
+pub(crate) use interrupts::STATUSES as INTERRUPT_STATUSES;
 pub use problem::Problem;
+pub(crate) use threads::STATUSES as THREAD_STATUSES;
 
 use crate::state::AppState;
 
@@ -84,4 +87,5 @@ fn routes_v1() -> OpenApiRouter<AppState> {
         .routes(routes!(overview::graphs))
         .routes(routes!(tokens::list))
         .routes(routes!(tokens::put, tokens::revoke))
+        .routes(routes!(sign_in::create))
 }

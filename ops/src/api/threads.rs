@@ -25,7 +25,8 @@ use super::problem::Problem;
 use super::shapes::{AuditItem, FullThread, HistoryItem, Page, Thread};
 use crate::state::AppState;
 
-const STATUSES: [&str; 7] = ["queued", "running", "parked", "held", "succeeded", "failed", "cancelled"];
+/// What a thread can be.
+pub(crate) const STATUSES: [&str; 7] = ["queued", "running", "parked", "held", "succeeded", "failed", "cancelled"];
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -184,19 +185,15 @@ pub(super) async fn history(
     // Checkpoints are numbered, so the number serves as the key's time.
     let before = cursor::decode(&state, "history", query.cursor.as_deref())?.map(|keyset| keyset.at.as_micros());
     let found = state.engine.store().history(&id, before, limit).await?;
-    let next_cursor = (found.len() == limit as usize)
-        .then(|| {
-            found.last().map(|last| {
-                let number = countersign_kernel::time::Timestamp::from_micros(last.seq);
-                cursor::encode(&state, "history", number, last.checkpoint.as_str())
-            })
-        })
-        .flatten();
+    let next_cursor = found.last().filter(|last| last.seq > 0).map(|last| {
+        let number = countersign_kernel::time::Timestamp::from_micros(last.seq);
+        cursor::encode(&state, "history", number, last.checkpoint.as_str())
+    });
     Ok(Json(Page { items: found.into_iter().map(Into::into).collect(), next_cursor }))
 }
 
 /// What happens to points that wait.
-#[derive(Deserialize, Clone, Copy, Default, PartialEq, ToSchema)]
+#[derive(Deserialize, Serialize, Clone, Copy, Default, PartialEq, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnWaiting {
     /// Refuse the input.
@@ -207,7 +204,7 @@ pub(super) enum OnWaiting {
 }
 
 /// New input for a thread.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunBody {
     /// What the flow takes.
@@ -220,19 +217,26 @@ pub(super) struct RunBody {
 
 /// Gives a thread new input: the state is kept and the flow starts anew.
 #[utoipa::path(
-    post, path = "/threads/{id}/runs", params(("id" = String, Path)), request_body = RunBody,
+    post, path = "/threads/{id}/runs", params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = RunBody,
     responses((status = 202, body = RunReply), (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem))
 )]
 pub(super) async fn run(
     State(state): State<AppState>,
     caller: Caller,
+    key: Key,
     ApiPath(id): ApiPath<ThreadId>,
     ApiJson(body): ApiJson<RunBody>,
 ) -> Result<Response, Problem> {
     caller.require(Scope::ThreadsWrite)?;
     visible(&state, &caller, &id).await?;
     let discard = body.on_waiting == OnWaiting::Discard;
-    let started = state.engine.restart(&id, &body.input, discard, &caller.principal).await?;
+    let (route, request) = (format!("POST /threads/{id}/runs"), json!(body));
+    let started = state
+        .engine
+        .restart(&id, &body.input, discard, &caller.principal, &|thread, run, status| {
+            key.entry(&caller, &route, &request, StatusCode::ACCEPTED, &RunReply::of(thread, run, status))
+        })
+        .await?;
     Ok(started_reply(started))
 }
 

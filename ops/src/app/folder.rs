@@ -54,11 +54,7 @@ impl DataFolder {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut address = String::new();
-                lock.read_to_string(&mut address).map_err(failed)?;
-                let address = address.trim();
-                let address = if address.is_empty() { "an address not known yet" } else { address };
-                return Err(StartError::AlreadyRunning { address: address.to_owned() });
+                return Err(StartError::AlreadyRunning { address: announced(&mut lock).map_err(failed)? });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -74,6 +70,25 @@ impl DataFolder {
             }
         }
         Ok(folder)
+    }
+
+    /// Where the process listens that has the folder, if one has it. Makes and
+    /// keeps nothing.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn owner(path: &Path) -> Result<Option<String>, StartError> {
+        let failed = |source| StartError::Folder { folder: path.display().to_string(), source };
+        let mut lock = match File::open(path.join("lock")) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => announced(&mut lock).map(Some).map_err(failed),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
     }
 
     /// The database.
@@ -174,6 +189,14 @@ impl DataFolder {
     }
 }
 
+/// Where the owner of the lock listens, as it says.
+fn announced(lock: &mut File) -> std::io::Result<String> {
+    let mut address = String::new();
+    lock.read_to_string(&mut address)?;
+    let address = address.trim();
+    Ok(if address.is_empty() { "an address not known yet" } else { address }.to_owned())
+}
+
 #[cfg(unix)]
 fn create_private(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -206,11 +229,15 @@ mod tests {
     fn a_second_process_is_refused_and_told_where_the_first_listens() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("data");
+        assert_eq!(DataFolder::owner(&path).expect("no folder"), None);
+        assert!(!path.exists(), "looking makes nothing");
         let first = DataFolder::open(&path).expect("free");
         first.announce("http://127.0.0.1:8420").expect("written");
+        assert_eq!(DataFolder::owner(&path).expect("readable").as_deref(), Some("http://127.0.0.1:8420"));
         let refused = DataFolder::open(&path).expect_err("taken");
         assert!(matches!(refused, StartError::AlreadyRunning { address } if address == "http://127.0.0.1:8420"));
         first.release();
+        assert_eq!(DataFolder::owner(&path).expect("readable"), None);
         DataFolder::open(&path).expect("free again");
     }
 

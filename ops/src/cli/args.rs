@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use countersign_kernel::principal::{Approver, PrincipalError};
 
 use super::exit::HELP;
+use crate::api::{INTERRUPT_STATUSES, THREAD_STATUSES};
+use crate::config::ADMINISTRATOR;
 
 /// What the options that hold for every command stand under.
 const EVERY: &str = "Options of every command";
@@ -53,8 +56,14 @@ pub enum Command {
     /// Look at threads.
     #[command(subcommand)]
     Threads(Threads),
+    /// Look at what waits for people.
+    #[command(subcommand)]
+    Interrupts(Interrupts),
     /// Answer a question, or many from a file.
     Answer(Answer),
+    /// Print a link that signs a person in to the pages. Needs a server that
+    /// runs.
+    SignIn(SignIn),
     /// Bring the database up to date, and stop.
     Migrate,
     /// Print the commented reference of the configuration.
@@ -131,9 +140,8 @@ pub enum Threads {
 /// Options of `threads list`.
 #[derive(Debug, Args)]
 pub struct ListThreads {
-    /// Only in this status: queued, running, parked, held, succeeded, failed or
-    /// cancelled.
-    #[arg(long)]
+    /// Only in this status.
+    #[arg(long, value_parser = THREAD_STATUSES)]
     pub status: Option<String>,
     /// Only of this graph.
     #[arg(long)]
@@ -143,10 +151,55 @@ pub struct ListThreads {
     pub limit: u64,
 }
 
+/// What to see of interrupts.
+#[derive(Debug, Subcommand)]
+pub enum Interrupts {
+    /// List interrupts, oldest first. A line of --json with an answer added is a
+    /// line for `answer --each`.
+    List(ListInterrupts),
+    /// Show one interrupt: what is asked, and how it was decided.
+    Show {
+        /// The interrupt's id.
+        interrupt: String,
+    },
+}
+
+/// Options of `interrupts list`.
+#[derive(Debug, Args)]
+pub struct ListInterrupts {
+    /// Only in this status.
+    #[arg(long, default_value = "open", value_parser = INTERRUPT_STATUSES)]
+    pub status: String,
+    /// Only of this graph.
+    #[arg(long)]
+    pub graph: Option<String>,
+    /// Only those that this person:ADDRESS, role:NAME or service:NAME is asked.
+    #[arg(long, value_parser = approver)]
+    pub approver: Option<Approver>,
+    /// At most so many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: u64,
+}
+
+fn approver(text: &str) -> Result<Approver, PrincipalError> {
+    Approver::try_from(text.to_owned())
+}
+
+/// Options of `sign-in`.
+#[derive(Debug, Args)]
+pub struct SignIn {
+    /// The person's mail address, as it is configured.
+    #[arg(default_value = ADMINISTRATOR)]
+    pub person: String,
+    /// How long the link works.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=168))]
+    pub hours: u64,
+}
+
 /// Options of `answer`.
 #[derive(Debug, Args)]
 pub struct Answer {
-    /// The question's id, as `threads show` and GET /api/v1/interrupts give it.
+    /// The question's id, as `interrupts list` and `threads show` give it.
     #[arg(required_unless_present = "each", conflicts_with = "each")]
     pub interrupt: Option<String>,
     /// The answer: JSON as in {"approved": true}, a file with JSON, or - for
@@ -200,6 +253,30 @@ mod tests {
         assert!(parse(&["run", "expense", "--input", "-"]).is_ok());
         assert!(parse(&["run", "payment", "--each", "x.csv", "--key", "trans_no", "--detach"]).is_ok());
         assert!(parse(&["run", "payment", "--each", "x.csv", "--detach", "--timeout", "1"]).is_err());
+    }
+
+    #[test]
+    fn lists_know_the_statuses_and_whom_one_can_ask() {
+        let Command::Interrupts(Interrupts::List(list)) = parse(&["interrupts", "list"]).expect("defaults").command
+        else {
+            panic!("list")
+        };
+        assert_eq!((list.status.as_str(), list.limit), ("open", 50));
+        assert!(parse(&["interrupts", "list", "--status", "superseded", "--approver", "role:finance"]).is_ok());
+        for bad in [["--status", "parked"], ["--approver", "finance"], ["--limit", "0"]] {
+            assert!(parse(&[&["interrupts", "list"], &bad[..]].concat()).is_err(), "{bad:?}");
+        }
+        assert!(parse(&["threads", "list", "--status", "held"]).is_ok());
+        assert!(parse(&["threads", "list", "--status", "open"]).is_err());
+    }
+
+    #[test]
+    fn sign_in_is_for_the_administrator_and_a_day() {
+        let Command::SignIn(args) = parse(&["sign-in"]).expect("defaults").command else { panic!("sign-in") };
+        assert_eq!((args.person.as_str(), args.hours), (ADMINISTRATOR, 24));
+        assert!(parse(&["sign-in", "ann@example.com", "--hours", "168"]).is_ok());
+        assert!(parse(&["sign-in", "--hours", "0"]).is_err());
+        assert!(parse(&["sign-in", "--hours", "169"]).is_err());
     }
 
     #[test]

@@ -11,10 +11,13 @@ mod each;
 mod exit;
 mod failure;
 mod input;
+mod interrupts;
 mod logging;
 mod output;
+mod pages;
 mod run;
 mod server;
+mod sign_in;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -28,7 +31,9 @@ use std::path::PathBuf;
 use clap::Parser as _;
 use serde_json::json;
 
-pub use self::args::{Answer, Cli, Command, Global, ListThreads, Run, ShowConfig, Threads, Up, Wait};
+pub use self::args::{
+    Answer, Cli, Command, Global, Interrupts, ListInterrupts, ListThreads, Run, ShowConfig, SignIn, Threads, Up, Wait,
+};
 pub use self::exit::Exit;
 pub use self::failure::CliError;
 pub use self::output::Output;
@@ -103,6 +108,15 @@ async fn dispatch(cli: Cli, output: Output, env: &dyn Fn(&str) -> Option<String>
         Command::Threads(args) => {
             let work = async |session: &Session| threads::run(&session.client, output, &args).await;
             with_server(&config, &global, env, output, work).await
+        }
+        Command::Interrupts(args) => {
+            let work = async |session: &Session| interrupts::run(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, work).await
+        }
+        Command::SignIn(args) => {
+            logging::start(&quiet(&config));
+            let session = Session::with_running(&config, &global, env)?;
+            sign_in::run(&session.client, output, &args).await
         }
     }
 }

@@ -9,6 +9,20 @@ use super::failure::{CliError, chain};
 use crate::app;
 use crate::config::Config;
 
+/// The server and the token that the command line or the environment name.
+struct Named {
+    server: Option<String>,
+    token: Option<String>,
+}
+
+impl Named {
+    fn read(global: &Global, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| env(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let server = global.server.clone().or_else(|| set("COUNTERSIGN_SERVER"));
+        Self { server, token: set("COUNTERSIGN_TOKEN") }
+    }
+}
+
 /// A server to talk to, perhaps one of this process.
 pub(super) struct Session {
     pub(super) client: Client,
@@ -23,10 +37,9 @@ impl Session {
         global: &Global,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, CliError> {
-        let set = |name: &str| env(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let token = set("COUNTERSIGN_TOKEN");
-        if let Some(server) = global.server.clone().or_else(|| set("COUNTERSIGN_SERVER")) {
-            return Self::of_other(config, &server, token);
+        let named = Named::read(global, env);
+        if let Some(server) = &named.server {
+            return Self::of_other(config, server, named.token);
         }
         // Starting takes the folder's lock, so this both looks and leaps: no
         // other process can come in between.
@@ -36,8 +49,30 @@ impl Session {
                 let client = Client::new(&running.base_url, Some(Secret::new(running.token.clone())))?;
                 Ok(Self { client, own: Some(running) })
             }
-            Err(app::StartError::AlreadyRunning { address }) => Self::of_other(config, &address, token),
+            Err(app::StartError::AlreadyRunning { address }) => Self::of_other(config, &address, named.token),
             Err(error) => Err(CliError::new(Exit::NoServer, chain(&error))),
+        }
+    }
+
+    /// As [`open`](Self::open), but with none of our own: for what is of no use
+    /// once the server has stopped.
+    pub(super) fn with_running(
+        config: &Config,
+        global: &Global,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CliError> {
+        let named = Named::read(global, env);
+        let owner = || app::DataFolder::owner(&config.data_dir);
+        let server = named.server.map_or_else(owner, |server| Ok(Some(server)));
+        match server.map_err(|error| CliError::new(Exit::NoServer, chain(&error)))? {
+            Some(server) => Self::of_other(config, &server, named.token),
+            None => Err(CliError::new(
+                Exit::NoServer,
+                format!(
+                    "no server runs on {}; start one with `countersign up`, or name one with --server",
+                    config.data_dir.display()
+                ),
+            )),
         }
     }
 

@@ -8,6 +8,7 @@ use super::client::{Client, ThreadSummary};
 use super::exit::Exit;
 use super::failure::CliError;
 use super::output::{Output, plain, table};
+use super::pages;
 
 /// Shows what the command line asks for.
 pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Result<Exit, CliError> {
@@ -24,29 +25,19 @@ pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Resu
 }
 
 async fn list(client: &Client, output: Output, args: &ListThreads) -> Result<Exit, CliError> {
-    let mut items: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    let wanted = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    while items.len() < wanted {
-        let missing = args.limit.saturating_sub(u64::try_from(items.len()).unwrap_or(u64::MAX));
-        let page = client.threads(args.status.as_deref(), args.graph.as_deref(), missing, cursor.as_deref()).await?;
-        items.extend(page.items);
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    items.truncate(wanted);
+    let (status, graph) = (args.status.as_deref(), args.graph.as_deref());
+    let page = async |limit, cursor: Option<&str>| client.threads(status, graph, limit, cursor).await;
+    let (items, more) = pages::first(args.limit, page).await?;
     if output.is_json() {
         items.iter().for_each(|item| output.detail(item));
-        return Ok(Exit::Ok);
+    } else {
+        let rows: Vec<Vec<String>> = items.iter().map(row).collect();
+        output.result(&Value::Null, || match rows.as_slice() {
+            [] => "no threads".to_owned(),
+            rows => table(&["THREAD", "GRAPH", "STATUS", "OPEN", "UPDATED"], rows),
+        });
     }
-    let rows: Vec<Vec<String>> = items.iter().map(row).collect();
-    output.result(&Value::Null, || match rows.as_slice() {
-        [] => "no threads".to_owned(),
-        rows => table(&["THREAD", "GRAPH", "STATUS", "OPEN", "UPDATED"], rows),
-    });
-    if cursor.is_some() {
+    if more {
         output.note(&format!("there are more than {}; see --limit, --status and --graph", args.limit));
     }
     Ok(Exit::Ok)
@@ -68,7 +59,7 @@ fn row(item: &Value) -> Vec<String> {
 }
 
 /// A text without quotes; nothing for null.
-fn scalar(value: &Value) -> String {
+pub(super) fn scalar(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => plain(text),
@@ -141,7 +132,7 @@ fn describe_point(point: &Value, lines: &mut Vec<String>) {
 }
 
 /// An answer of the right shape, to copy and change.
-fn example(payload: &Value) -> Option<Value> {
+pub(super) fn example(payload: &Value) -> Option<Value> {
     let first = |list: &str| payload[list][0]["value"].clone();
     match payload["type"].as_str()? {
         "approval" => Some(json!({"approved": true})),

@@ -16,6 +16,8 @@ contract!(
     a_refused_start_leaves_nothing,
     the_same_request_gets_the_first_reply_again,
     a_key_with_another_body_is_refused,
+    a_reply_is_remembered_for_a_day_and_no_longer,
+    the_same_new_input_gets_the_first_reply_again,
     a_known_thread_says_whether_the_input_is_the_same,
     a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody,
     new_input_replaces_what_waited_only_if_told_to,
@@ -87,6 +89,29 @@ async fn a_key_with_another_body_is_refused(place: &Place) {
     assert!(matches!(place.store.create(elsewhere).await, Ok(Accepted::Committed(_))), "a key is its scope's own");
 }
 
+async fn a_reply_is_remembered_for_a_day_and_no_longer(place: &Place) {
+    let day = 24 * 3600;
+    let start = |thread: &'static str, seconds| CreateThread {
+        idempotency: keyed("k", "h", "first"),
+        ..place.create(thread, at(seconds))
+    };
+    place.store.create(start("one", 0)).await.expect("created");
+    assert_eq!(place.store.tidy(at(day)).await.expect("tidied"), 0);
+    assert!(matches!(place.store.create(start("two", day)).await, Ok(Accepted::Replayed { .. })));
+    assert_eq!(place.store.tidy(at(day + 1)).await.expect("tidied"), 1);
+    assert!(matches!(place.store.create(start("two", day + 1)).await, Ok(Accepted::Committed(_))));
+}
+
+async fn the_same_new_input_gets_the_first_reply_again(place: &Place) {
+    let (thread, _) = place.asking("t", approval("Pay?")).await;
+    let first = RestartThread { idempotency: keyed("k", "h", "first"), ..restart(place, &thread, true).await };
+    assert!(matches!(place.store.restart(first.clone()).await, Ok(Accepted::Committed(Some(_)))));
+    // The thread has moved on, which a request of its own would be refused for.
+    let again = place.store.restart(RestartThread { run: place.run(), ..first }).await.expect("no refusal");
+    assert_eq!(again, Accepted::Replayed { status: 202, body: "first".into() });
+    assert_eq!(place.store.thread(&thread).await.expect("there").runs.len(), 2);
+}
+
 async fn a_known_thread_says_whether_the_input_is_the_same(place: &Place) {
     let id = place.queued("t").await;
     let same = refused(place.store.create(place.create("t", at(1))).await);
@@ -107,6 +132,7 @@ async fn a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody(pla
 
 async fn restart(place: &Place, thread: &ThreadId, discard_waiting: bool) -> RestartThread {
     RestartThread {
+        idempotency: None,
         thread: thread.clone(),
         run: place.run(),
         expected_head: place.store.head(thread).await.expect("there"),

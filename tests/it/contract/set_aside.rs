@@ -28,6 +28,7 @@ async fn set_aside(place: &Place, thread: &ThreadId) {
 
 async fn restart(place: &Place, thread: &ThreadId, discard_waiting: bool) -> RestartThread {
     RestartThread {
+        idempotency: None,
         thread: thread.clone(),
         run: place.run(),
         expected_head: place.store.head(thread).await.expect("there"),

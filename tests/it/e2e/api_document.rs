@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::kit::Place;
 
-const ROUTES: [&str; 21] = [
+const ROUTES: [&str; 22] = [
     "get /api/v1/threads",
     "post /api/v1/threads",
     "get /api/v1/threads/{id}",
@@ -27,6 +27,7 @@ const ROUTES: [&str; 21] = [
     "get /api/v1/tokens",
     "put /api/v1/tokens/{name}",
     "delete /api/v1/tokens/{name}",
+    "post /api/v1/sign-in-links",
     "get /health/live",
     "get /health/ready",
 ];

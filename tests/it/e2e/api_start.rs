@@ -100,6 +100,9 @@ async fn what_is_refused_leaves_nothing_behind() {
     let utf8 = [b"{\"graph\": \"", &b"\xff\xfe"[..], b"\"}"].concat();
     let reply = api.send(Method::POST, "threads", &[JSON], utf8).await;
     assert_eq!(reply.status, 400, "{}", reply.text);
+    let twice = br#"{"graph": "expense", "input": {"amount": "50", "amount": "99999"}}"#;
+    let problem = api.send(Method::POST, "threads", &[JSON], twice.to_vec()).await.problem(422, "invalid-body");
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("`amount` is there twice")), "{problem}");
     let unfit = [
         with("surprise", json!(1)),
         json!({"graph": "expense"}),

@@ -13,4 +13,5 @@ mod hostile;
 mod kit;
 mod mail;
 mod pages;
+mod people;
 mod webhook;

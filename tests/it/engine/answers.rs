@@ -148,7 +148,7 @@ async fn new_input_starts_a_finished_thread_anew() {
     let engine = world.engine().await;
     let thread = engine.start("flow", json!({})).await;
     engine.rests(&thread, "succeeded").await;
-    engine.engine.restart(&thread, &json!({"n": 7}), false, &ann()).await.expect("accepted");
+    engine.engine.restart(&thread, &json!({"n": 7}), false, &ann(), &|_, _, _| None).await.expect("accepted");
     let done = engine.rests(&thread, "succeeded").await;
     assert_eq!((&done.state["log"], &done.state["n"]), (&json!(["a", "a"]), &json!(7)), "the state is kept");
     assert_eq!((runs.of("a"), done.runs.len()), (2, 2));

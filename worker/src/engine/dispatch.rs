@@ -126,6 +126,7 @@ impl Engine {
             tokio::spawn(self.clone().work(JobKind::Deliver, self.inner.config.deliveries)),
             tokio::spawn(self.clone().sweep()),
             tokio::spawn(self.clone().renew()),
+            tokio::spawn(self.clone().tidy()),
         ];
         shutdown.cancelled().await;
         stop.cancel();

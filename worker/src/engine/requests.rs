@@ -170,7 +170,8 @@ impl Engine {
         }
     }
 
-    /// Gives new input to an existing thread.
+    /// Gives new input to an existing thread. `reply` is kept with it, so that
+    /// the same request again gets the same.
     ///
     /// # Errors
     /// As [`start`](Self::start); something waits and `discard` is not set.
@@ -180,6 +181,7 @@ impl Engine {
         input: &Value,
         discard: bool,
         by: &Principal,
+        reply: &Reply<'_>,
     ) -> Result<Started, RequestError> {
         let held = self.inner.store.load(thread).await?;
         let compiled = self.inner.graphs.get(&held.graph).ok_or_else(|| RequestError::UnknownGraph {
@@ -199,17 +201,21 @@ impl Engine {
             run: run.clone(),
             expected_head,
             discard_waiting: discard,
+            idempotency: reply(thread, &run, status),
             requested_by: by.clone(),
             next,
             opened,
             job: self.job(),
             now: self.inner.clock.now(),
         };
-        if let Accepted::Committed(wake) = self.inner.store.restart(command).await? {
-            messages.extend(wake);
-            messages.into_iter().for_each(|message| self.hand_over(message));
+        match self.inner.store.restart(command).await? {
+            Accepted::Replayed { status, body } => Ok(Started::Replayed { status, body }),
+            Accepted::Committed(wake) => {
+                messages.extend(wake);
+                messages.into_iter().for_each(|message| self.hand_over(message));
+                Ok(Started::New { thread: thread.clone(), run, status })
+            }
         }
-        Ok(Started::New { thread: thread.clone(), run, status })
     }
 
     /// Records one person's answer; if it decides, the point wakes.

@@ -10,6 +10,8 @@ use crate::store::commands::Fence;
 
 /// Most pieces of work that one sweep takes up.
 const SWEEP_MAX: u32 = 500;
+/// How often what has served its time is cleared.
+const TIDY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Engine {
     /// Finds work whose message was lost, for as long as the engine runs. An
@@ -31,6 +33,20 @@ impl Engine {
                     }
                 }
                 Err(error) => tracing::error!(%error, "a sweep failed; the next one tries again"),
+            }
+        }
+    }
+
+    /// Clears what has served its time, for as long as the engine runs.
+    pub(super) async fn tidy(self) {
+        let mut tick = interval(TIDY_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            match self.inner.store.tidy(self.inner.clock.now()).await {
+                Ok(0) => {}
+                Ok(rows) => tracing::debug!(rows, "cleared what has served its time"),
+                Err(error) => tracing::error!(%error, "clearing failed; the next time tries again"),
             }
         }
     }

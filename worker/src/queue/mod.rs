@@ -32,7 +32,7 @@ mod tests;
 pub use carrier::{Carrier, Receiver};
 pub use message::{JobId, JobIdError, JobKind, Message};
 pub use poll::Wake;
-pub use sqlite::{QueueDepth, delete, depths, give_back_all, migrate, push};
+pub use sqlite::{QueueDepth, delete, delete_fetched, depths, give_back_all, migrate, push};
 
 /// Why the queue could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

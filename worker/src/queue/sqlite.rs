@@ -77,6 +77,21 @@ fn run_at(message: &Message, now: Timestamp) -> u64 {
     }
 }
 
+/// Deletes rows that were fetched before `before` and that nobody dealt with,
+/// in the transaction that `conn` is in. Whoever keeps the truth elsewhere and
+/// finds work without its message calls this, so that rows whose message was
+/// dropped do not stay for as long as the process lives.
+///
+/// # Errors
+/// [`QueueError::Database`] if the statement fails.
+pub async fn delete_fetched(conn: &mut SqliteConnection, before: Timestamp) -> Result<u64, QueueError> {
+    let done = sqlx::query("DELETE FROM Jobs WHERE status = 'Queued' AND lock_at < ?1")
+        .bind(before.as_micros() / 1_000_000)
+        .execute(conn)
+        .await?;
+    Ok(done.rows_affected())
+}
+
 /// Deletes the rows of messages that were dealt with, in the transaction that
 /// `conn` is in, by one statement. Tells how many there were: rows that are
 /// gone already are not counted and no error.

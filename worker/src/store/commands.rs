@@ -109,6 +109,8 @@ pub struct RestartThread {
     pub discard_waiting: bool,
     /// Who asks.
     pub requested_by: Principal,
+    /// For a repeated request.
+    pub idempotency: Option<IdempotencyEntry>,
     /// The input's checkpoint.
     pub next: NewCheckpoint,
     /// Breakpoints that stop it before anything ran.

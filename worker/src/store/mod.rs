@@ -179,6 +179,13 @@ pub trait Store: Send + Sync + 'static {
     /// Only of the database.
     async fn sweep(&self, now: Timestamp, grace: std::time::Duration, limit: u32) -> Result<Vec<Due>, StoreError>;
 
+    /// Clears what has served its time: replies to requests after a day (R26),
+    /// job rows whose message was fetched and dropped. Says how many rows.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError>;
+
     // --- deliveries ------------------------------------------------------
 
     /// Takes a delivery for one attempt, marked before anything is sent (R23).
@@ -228,7 +235,8 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<ThreadSummary>, StoreError>;
 
-    /// Checkpoints of a thread, newest first.
+    /// Checkpoints of a thread, newest first. A page may end before `limit`
+    /// when the states in it grow large; the last one is number 0.
     ///
     /// # Errors
     /// [`Refusal::UnknownThread`].

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 pub use self::types::{
-    Answered, DeliveryCounts, Overview, Page, Problem, ProblemError, Started, ThreadCounts, ThreadSummary,
+    Answered, DeliveryCounts, Overview, Page, Problem, ProblemError, SignInLink, Started, ThreadCounts, ThreadSummary,
 };
 
 /// The pauses between attempts, in milliseconds: about 25 seconds in all, so
@@ -163,10 +163,54 @@ impl Client {
         limit: u64,
         cursor: Option<&str>,
     ) -> Result<Page, ClientError> {
+        self.page("threads", &[("status", status), ("graph", graph)], limit, cursor).await
+    }
+
+    /// One page of interrupts.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn interrupts(
+        &self,
+        status: &str,
+        graph: Option<&str>,
+        approver: Option<&str>,
+        limit: u64,
+        cursor: Option<&str>,
+    ) -> Result<Page, ClientError> {
+        let filters = [("status", Some(status)), ("graph", graph), ("approver", approver)];
+        self.page("interrupts", &filters, limit, cursor).await
+    }
+
+    async fn page(
+        &self,
+        list: &str,
+        filters: &[(&str, Option<&str>)],
+        limit: u64,
+        cursor: Option<&str>,
+    ) -> Result<Page, ClientError> {
         let limit = limit.min(500).to_string();
-        let all = [("status", status), ("graph", graph), ("limit", Some(&limit)), ("cursor", cursor)];
-        let query: Vec<(&str, &str)> = all.iter().filter_map(|(name, value)| Some((*name, (*value)?))).collect();
-        decode(self.call(Method::GET, &["threads"], &query, None, Repeat::Safe).await?)
+        let place = [("limit", Some(limit.as_str())), ("cursor", cursor)];
+        let all = filters.iter().chain(&place);
+        let query: Vec<(&str, &str)> = all.filter_map(|(name, value)| Some((*name, (*value)?))).collect();
+        decode(self.call(Method::GET, &[list], &query, None, Repeat::Safe).await?)
+    }
+
+    /// An interrupt, in whatever state.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn interrupt(&self, id: &str) -> Result<Value, ClientError> {
+        Ok(self.call(Method::GET, &["interrupts", id], &[], None, Repeat::Safe).await?.body)
+    }
+
+    /// A link that signs a person in.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn sign_in_link(&self, person: &str, hours: u64) -> Result<SignInLink, ClientError> {
+        let body = json!({"person": person, "valid_hours": hours});
+        decode(self.call(Method::POST, &["sign-in-links"], &[], Some(&body), Repeat::Safe).await?)
     }
 
     /// The counts over everything.

@@ -90,6 +90,23 @@ async fn a_refusal_says_what_is_wrong_and_where() {
 }
 
 #[tokio::test]
+async fn a_conflict_says_who_decided_what_and_when() {
+    let (client, _) = server(&[concat!(
+        "409 {\"type\":\"urn:countersign:problem:already-answered\",\"title\":\"Decided already\",\"detail\":\"d\",",
+        "\"by\":[\"person:a@b.c\",\"person:d@e.f\"],\"at\":\"2026-01-02T03:04:05Z\",\"answer\":{\"approved\":true}}"
+    )])
+    .await;
+    let error = client.answer("i", &json!({"approved": false})).await.expect_err("refused");
+    let reason = "person:a@b.c and person:d@e.f decided {\"approved\":true} at 2026-01-02T03:04:05Z";
+    assert_eq!(error.to_string(), format!("Decided already (409): {reason}"));
+    let ClientError::Refused(mut problem) = error else { panic!("{error}") };
+    assert_eq!(problem.reason(), reason);
+    // A server of another version may say less.
+    problem.more.clear();
+    assert_eq!(problem.reason(), "d");
+}
+
+#[tokio::test]
 async fn somebody_elses_server_is_recognised() {
     let (client, _) = server(&["404 <html>"]).await;
     let error = client.thread("t").await.expect_err("unexpected");

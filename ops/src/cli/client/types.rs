@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::cli::output::plain;
+
 /// A refusal (RFC 9457).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -42,11 +44,16 @@ impl Problem {
         self.r#type.rsplit(['/', ':', '#']).next() == Some(name)
     }
 
-    /// The faults alone if there are any, else the detail.
+    /// The faults alone if there are any, else what was decided instead, else
+    /// the detail.
     #[must_use]
     pub fn reason(&self) -> String {
         if self.errors.is_empty() {
-            return if self.detail.is_empty() { self.title.clone() } else { self.detail.clone() };
+            return match self.decided() {
+                Some(decided) => decided,
+                None if self.detail.is_empty() => self.title.clone(),
+                None => self.detail.clone(),
+            };
         }
         let faults = self.errors.iter().map(|error| match error.pointer.as_str() {
             "" => error.message.clone(),
@@ -54,12 +61,29 @@ impl Problem {
         });
         faults.collect::<Vec<_>>().join("; ")
     }
+
+    /// Who decided what and when, where that is why.
+    fn decided(&self) -> Option<String> {
+        if !self.is("already-answered") {
+            return None;
+        }
+        let by: Vec<&str> = self.more.get("by")?.as_array()?.iter().filter_map(Value::as_str).collect();
+        let (by, at) = (by.join(" and "), self.more.get("at")?.as_str()?);
+        let what = match self.more.get("answer")? {
+            Value::Null => "it".to_owned(),
+            answer => answer.to_string(),
+        };
+        Some(plain(&format!("{by} decided {what} at {at}")))
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let title = if self.title.is_empty() { "refused" } else { &self.title };
         write!(f, "{title} ({})", self.status)?;
+        if let Some(decided) = self.decided() {
+            return write!(f, ": {decided}");
+        }
         if !self.detail.is_empty() {
             write!(f, ": {}", self.detail)?;
         }
@@ -101,6 +125,17 @@ pub struct Answered {
     /// The thread that asked.
     #[serde(default)]
     pub thread_id: Option<String>,
+}
+
+/// A link that signs a person in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignInLink {
+    /// Whom.
+    pub person: String,
+    /// The link.
+    pub link: String,
+    /// Until when it works, as the server writes instants.
+    pub expires_at: String,
 }
 
 /// What lists show of a thread.

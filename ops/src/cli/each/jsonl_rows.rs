@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::Row;
+use crate::strict_json::Strict;
 
 /// The rows; blank lines are none.
 pub(super) fn rows(bytes: &[u8]) -> impl Iterator<Item = Row> + Send + '_ {
@@ -14,7 +15,7 @@ pub(super) fn rows(bytes: &[u8]) -> impl Iterator<Item = Row> + Send + '_ {
 fn object(text: &[u8]) -> Result<Map<String, Value>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "the line is not UTF-8".to_owned())?;
     match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(object),
+        Ok(Strict(Value::Object(object))) => Ok(object),
         Ok(_) => Err("the line is not a JSON object".to_owned()),
         // Without serde_json's own line number, which is always 1 here.
         Err(error) => Err(format!("the line is not JSON (column {}): {}", error.column(), reason(&error))),

@@ -113,9 +113,20 @@ impl SqliteStore {
     }
 }
 
-/// Asks nothing, in a transaction of the writer.
-async fn probe(conn: &mut SqliteConnection) -> Result<(), StoreError> {
-    sqlx::query("SELECT 1").execute(conn).await?;
+/// Asks nothing, in a transaction of the writer; or writes a row that means
+/// nothing, to see whether that is possible.
+async fn probe(conn: &mut SqliteConnection, write: bool) -> Result<(), StoreError> {
+    if !write {
+        sqlx::query("SELECT 1").execute(conn).await?;
+        return Ok(());
+    }
+    sqlx::query(
+        "INSERT INTO idempotency (scope, key, request_hash, status, body, created_at)
+         VALUES ('probe', '', '', 0, hex(randomblob(2048)), 0)
+         ON CONFLICT (scope, key) DO UPDATE SET body = excluded.body",
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -220,6 +231,10 @@ impl Store for SqliteStore {
         sweep::find(&mut conn, now, grace, limit).await
     }
 
+    async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError> {
+        write!(self, |conn| sweep::tidy(conn, now))
+    }
+
     async fn take_delivery(
         &self,
         thread: &ThreadId,
@@ -312,7 +327,9 @@ impl Store for SqliteStore {
     async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1").execute(&self.readers).await?;
         // Both halves: who reads well may write no more.
-        write!(self, |conn| probe(conn))
+        // Where the last write failed, only a write shows that it goes again.
+        let failing = self.writer.is_failing();
+        write!(self, |conn| probe(conn, failing))
     }
 
     async fn put_token(&self, token: &TokenRecord, hash: &str, now: Timestamp) -> Result<(), StoreError> {

@@ -124,6 +124,9 @@ pub(super) async fn head(conn: &mut SqliteConnection, thread: &ThreadId) -> Resu
     parse("checkpoint id", head)
 }
 
+/// Most state in one page of a history: a page ends early rather than grow.
+const HISTORY_BYTES_MAX: usize = 4 << 20;
+
 pub(super) async fn history(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
@@ -141,10 +144,16 @@ pub(super) async fn history(
     .fetch_all(&mut *conn)
     .await?;
     let mut entries = Vec::with_capacity(rows.len());
+    let mut bytes = 0;
     for row in rows {
         let body: CheckpointBody = decode("checkpoint body", thread.as_str(), row.try_get(5)?)?;
         let keys: KeyIndex = decode("key index", thread.as_str(), row.try_get(6)?)?;
         let parent: Option<String> = row.try_get(1)?;
+        let state = activate::values(conn, thread, &keys).await?.to_object();
+        bytes += state.values().map(|value| value.to_string().len()).sum::<usize>();
+        if bytes > HISTORY_BYTES_MAX && !entries.is_empty() {
+            break;
+        }
         let mut next: Vec<String> = body.tasks.into_iter().map(|task| task.node).collect();
         next.sort_unstable();
         entries.push(HistoryEntry {
@@ -153,7 +162,7 @@ pub(super) async fn history(
             seq: row.try_get(2)?,
             source: row.try_get(3)?,
             superstep: u64::try_from(row.try_get::<i64, _>(4)?).unwrap_or(0),
-            state: activate::values(conn, thread, &keys).await?.to_object(),
+            state,
             next,
             created_at: Timestamp::from_micros(row.try_get(7)?),
         });

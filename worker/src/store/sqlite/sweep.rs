@@ -63,11 +63,25 @@ pub(super) async fn recover(conn: &mut SqliteConnection, now: Timestamp) -> Resu
     .execute(&mut *conn)
     .await?;
     sqlx::query("UPDATE deliveries SET taken_until = 0 WHERE status = 'sending'").execute(&mut *conn).await?;
-    // Replies to requests are remembered for a day (R26).
-    sqlx::query("DELETE FROM idempotency WHERE created_at < ?1")
-        .bind(now.as_micros() - 24 * 3600 * 1_000_000)
-        .execute(&mut *conn)
-        .await?;
     queue::give_back_all(conn).await?;
     Ok(leases.rows_affected())
+}
+
+/// How long replies to requests are remembered (R26).
+const REPLIES_KEPT: Duration = Duration::from_hours(24);
+/// How long a fetched message may take until its row counts as dropped. Far
+/// longer than a sweep takes to find the work itself.
+const FETCHED_KEPT: Duration = Duration::from_mins(10);
+
+pub(super) async fn tidy(conn: &mut SqliteConnection, now: Timestamp) -> Result<u64, StoreError> {
+    let before = |kept: Duration| {
+        let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(now.as_micros().saturating_sub(kept))
+    };
+    let replies = sqlx::query("DELETE FROM idempotency WHERE created_at < ?1")
+        .bind(before(REPLIES_KEPT).as_micros())
+        .execute(&mut *conn)
+        .await?;
+    let jobs = queue::delete_fetched(conn, before(FETCHED_KEPT)).await?;
+    Ok(replies.rows_affected() + jobs)
 }

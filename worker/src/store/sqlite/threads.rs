@@ -66,6 +66,9 @@ pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -
 }
 
 pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread) -> Result<Accepted, StoreError> {
+    if let Some(replay) = replay(conn, command.idempotency.as_ref()).await? {
+        return Ok(replay);
+    }
     let row = sqlx::query(
         "SELECT graph, status, head, open, (lease_owner IS NOT NULL AND lease_until >= ?2) FROM threads WHERE thread = ?1",
     )
@@ -114,6 +117,7 @@ pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread)
     points::open(conn, &command.thread, &graph, next.seq, &command.opened, command.now).await?;
     let detail = json!({"run": command.run.as_str(), "discarded": waiting});
     audit::append(conn, &command.thread, "restarted", &command.requested_by, &detail, command.now).await?;
+    remember(conn, command.idempotency.as_ref(), command.now).await?;
     if stopped {
         return Ok(Accepted::Committed(None));
     }

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -28,10 +29,21 @@ const QUEUE: usize = 4096;
 /// Told after the commit whether it held.
 type Finish = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq)]
+enum Ran {
+    /// Its writes stand, if the transaction holds.
+    Stands,
+    /// The rules refused it.
+    Refused,
+    /// The database could not.
+    Broke,
+}
+
 /// A command and whoever waits for it.
 trait Command: Send {
-    /// Writes, and says whether its writes stand.
-    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (bool, Finish)>
+    /// Writes, and says how it ended.
+    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (Ran, Finish)>
     where
         Self: 'c;
 
@@ -49,7 +61,7 @@ where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
 {
-    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (bool, Finish)>
+    fn run<'c>(self: Box<Self>, conn: &'c mut SqliteConnection) -> BoxFuture<'c, (Ran, Finish)>
     where
         Self: 'c,
     {
@@ -59,12 +71,16 @@ where
             let outcome = AssertUnwindSafe(command(conn)).catch_unwind().await.unwrap_or_else(|_| {
                 Err(StoreError::Database("the command panicked; nothing of it was written".into()))
             });
-            let stands = outcome.is_ok();
+            let ran = match &outcome {
+                Ok(_) => Ran::Stands,
+                Err(StoreError::Database(_)) => Ran::Broke,
+                Err(StoreError::Fenced | StoreError::Refused(_) | StoreError::Unreadable { .. }) => Ran::Refused,
+            };
             let finish: Finish = Box::new(move |committed| {
                 // A caller that went away is told nothing.
                 let _ = reply.send(committed.and(outcome));
             });
-            (stands, finish)
+            (ran, finish)
         })
     }
 
@@ -78,6 +94,8 @@ pub(super) struct Writer {
     commands: mpsc::Sender<Box<dyn Command>>,
     task: Arc<Mutex<Option<JoinHandle<()>>>>,
     stop: CancellationToken,
+    /// Whether the last transaction that wanted to write could not.
+    failing: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Writer {
@@ -90,8 +108,9 @@ impl Writer {
     pub(super) fn start(pool: SqlitePool) -> Self {
         let (commands, incoming) = mpsc::channel(QUEUE);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(pool, incoming, stop.clone()));
-        Self { commands, task: Arc::new(Mutex::new(Some(task))), stop }
+        let failing = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(serve(pool, incoming, stop.clone(), Arc::clone(&failing)));
+        Self { commands, task: Arc::new(Mutex::new(Some(task))), stop, failing }
     }
 
     /// Runs a command and waits until its transaction is durable.
@@ -107,6 +126,11 @@ impl Writer {
         result.await.map_err(|_| gone("the writer broke off"))?
     }
 
+    /// Whether the last write failed: a full disk, say.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
     pub(super) async fn stop(&self) {
         self.stop.cancel();
         if let Some(task) = self.task.lock().await.take() {
@@ -116,7 +140,12 @@ impl Writer {
     }
 }
 
-async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Box<dyn Command>>, stop: CancellationToken) {
+async fn serve(
+    pool: SqlitePool,
+    mut incoming: mpsc::Receiver<Box<dyn Command>>,
+    stop: CancellationToken,
+    failing: Arc<AtomicBool>,
+) {
     loop {
         let first = tokio::select! {
             biased;
@@ -135,24 +164,43 @@ async fn serve(pool: SqlitePool, mut incoming: mpsc::Receiver<Box<dyn Command>>,
         }
         // A panic was reported by the hook, and dropped the replies of the
         // batch, which tells its callers. It must not end the writer of all.
-        let _broke_off = AssertUnwindSafe(transaction(&pool, batch)).catch_unwind().await;
+        let wrote = AssertUnwindSafe(transaction(&pool, batch)).catch_unwind().await;
+        match wrote.unwrap_or(Wrote::Failed) {
+            Wrote::Failed => failing.store(true, Ordering::Relaxed),
+            Wrote::Something => failing.store(false, Ordering::Relaxed),
+            Wrote::Nothing => {}
+        }
     }
 }
 
-async fn transaction(pool: &SqlitePool, batch: Vec<Box<dyn Command>>) {
+/// What became of a transaction.
+enum Wrote {
+    /// It is durable.
+    Something,
+    /// No command wanted to write, or each was refused.
+    Nothing,
+    /// The database could not.
+    Failed,
+}
+
+async fn transaction(pool: &SqlitePool, batch: Vec<Box<dyn Command>>) -> Wrote {
     let mut conn = match pool.acquire().await {
         Ok(conn) => conn,
-        Err(error) => return refuse(batch, &error.into()),
+        Err(error) => {
+            refuse(batch, &error.into());
+            return Wrote::Failed;
+        }
     };
     let tried = match conn.begin_with("BEGIN IMMEDIATE").await {
         Ok(transaction) => Ok(attempt(transaction, batch).await),
         Err(error) => Err((batch, StoreError::from(error))),
     };
-    let (finishes, ended, whole) = match tried {
+    let (finishes, ended, whole, wrote) = match tried {
         Ok(ended) => ended,
         Err((batch, error)) => {
             refuse(batch, &error);
-            return discard(conn).await;
+            discard(conn).await;
+            return Wrote::Failed;
         }
     };
     if let Err(error) = &ended {
@@ -164,17 +212,18 @@ async fn transaction(pool: &SqlitePool, batch: Vec<Box<dyn Command>>) {
     for finish in finishes {
         finish(ended.clone());
     }
+    wrote
 }
 
 /// Runs the commands and ends the transaction. Says whom to tell, whether it
-/// held, and whether the connection is still of use.
+/// held, whether the connection is still of use, and what was written.
 async fn attempt(
     mut transaction: Transaction<'_, Sqlite>,
     batch: Vec<Box<dyn Command>>,
-) -> (Vec<Finish>, Result<(), StoreError>, bool) {
+) -> (Vec<Finish>, Result<(), StoreError>, bool, Wrote) {
     let alone = batch.len() == 1;
     let mut finishes = Vec::with_capacity(batch.len());
-    let mut any_stands = false;
+    let (mut any_stands, mut any_broke) = (false, false);
     let mut broken: Option<StoreError> = None;
     for command in batch {
         if broken.is_none() && !alone {
@@ -186,27 +235,31 @@ async fn attempt(
             command.fail(error.clone());
             continue;
         }
-        let (stands, finish) = command.run(&mut transaction).await;
+        let (ran, finish) = command.run(&mut transaction).await;
+        let stands = ran == Ran::Stands;
         if !alone {
             let end = if stands { "RELEASE command" } else { "ROLLBACK TO command; RELEASE command" };
             broken = execute(&mut transaction, end).await.err();
         }
         any_stands |= stands;
+        any_broke |= ran == Ran::Broke;
         finishes.push(finish);
     }
     if let Some(error) = broken {
         drop(transaction);
-        return (finishes, Err(error), false);
+        return (finishes, Err(error), false, Wrote::Failed);
     }
     if any_stands {
         let ended = transaction.commit().await.map_err(StoreError::from);
         let whole = ended.is_ok();
-        return (finishes, ended, whole);
+        let wrote = if whole && !any_broke { Wrote::Something } else { Wrote::Failed };
+        return (finishes, ended, whole, wrote);
     }
     // Nothing was to be written, so each command's own outcome holds, also if
     // SQLite has rolled back before us.
     let whole = transaction.rollback().await.is_ok();
-    (finishes, Ok(()), whole)
+    let wrote = if any_broke { Wrote::Failed } else { Wrote::Nothing };
+    (finishes, Ok(()), whole, wrote)
 }
 
 fn refuse(batch: Vec<Box<dyn Command>>, error: &StoreError) {
@@ -294,10 +347,13 @@ mod tests {
         let place = place().await;
         place.insert(1, 10).await.expect("there is room");
         place.fill(0).await;
+        assert!(!place.writer.is_failing());
         let full = place.insert(2, 100_000).await.expect_err("no room");
+        assert!(place.writer.is_failing(), "for the readiness probe");
         assert!(full.to_string().contains("full"), "{full}");
         // The limit went with the connection.
         place.insert(3, 100_000).await.expect("there is room again");
+        assert!(!place.writer.is_failing());
         assert_eq!([place.parts_of(1).await, place.parts_of(2).await, place.parts_of(3).await], [2, 0, 2]);
     }
 
