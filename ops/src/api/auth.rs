@@ -89,6 +89,24 @@ impl Caller {
         ))
     }
 
+    /// Requires the scope `admin` on every graph: for what concerns all of them,
+    /// such as tokens and sessions.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn require_unlimited_admin(&self) -> Result<(), Problem> {
+        self.require(Scope::Admin)?;
+        if self.graphs.is_none() {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "beyond-own-graphs",
+            "The token may not do this",
+            "it is limited to some graphs, and this concerns all of them",
+        ))
+    }
+
     /// Requires that the token is not limited to other graphs. What it may not
     /// see does not exist for it.
     ///

@@ -191,7 +191,7 @@ pub struct SignIn {
     /// The person's mail address, as it is configured.
     #[arg(default_value = ADMINISTRATOR)]
     pub person: String,
-    /// How long the link works.
+    /// How many hours the link works: 1 to 168.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=168))]
     pub hours: u64,
 }

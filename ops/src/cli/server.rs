@@ -54,8 +54,8 @@ impl Session {
         }
     }
 
-    /// As [`open`](Self::open), but with none of our own: for what is of no use
-    /// once the server has stopped.
+    /// As [`open`](Self::open), but with none of our own: for a link, which is
+    /// of no use once the server has stopped.
     pub(super) fn with_running(
         config: &Config,
         global: &Global,
@@ -69,7 +69,8 @@ impl Session {
             None => Err(CliError::new(
                 Exit::NoServer,
                 format!(
-                    "no server runs on {}; start one with `countersign up`, or name one with --server",
+                    "no server runs on {}, and a link needs one that stays; start one with `countersign up`, \
+                     or name one with --server",
                     config.data_dir.display()
                 ),
             )),
