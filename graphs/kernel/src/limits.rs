@@ -30,3 +30,11 @@ pub(crate) fn check(what: &str, limit_name: &str, value: &serde_json::Value, mos
         Err(format!("{what} has {size} bytes; at most {most} are kept (`limits.{limit_name}`)"))
     }
 }
+
+/// Refuses a superstep of too many tasks.
+pub(crate) fn check_tasks(tasks: usize, most: usize) -> Result<(), String> {
+    if tasks <= most {
+        return Ok(());
+    }
+    Err(format!("the next superstep has {tasks} tasks; at most {most} run side by side (`limits.tasks_per_superstep`)"))
+}

@@ -9,6 +9,7 @@ use super::{Checkpoint, Outside, PlannedTask, Position, Source, Task, TaskStatus
 use crate::address::Address;
 use crate::graph::{CompiledGraph, END_NAME};
 use crate::ids::CheckpointId;
+use crate::limits;
 use crate::state::{Change, Reducer, StateView};
 
 /// What a superstep did to the state, key by key.
@@ -50,7 +51,7 @@ impl Position {
         let mut targets = BTreeSet::new();
         for index in 0..self.tasks.len() {
             let node = self.tasks[index].plan.node.clone();
-            let decided = match self.tasks[index].record.outcome.as_mut().and_then(|o| o.targets.take()) {
+            let decided = match self.tasks[index].record.outcome.as_ref().and_then(|o| o.targets.clone()) {
                 Some(decided) => decided,
                 None => match decide(graph, &node, &self.state) {
                     Ok(decided) => decided,
@@ -65,8 +66,15 @@ impl Position {
             targets.extend(graph.edges.get(&node).into_iter().flatten().cloned());
         }
         let finished: BTreeSet<String> = self.tasks.iter().map(|task| task.plan.node.clone()).collect();
+        let arrivals = self.arrivals.clone();
         targets.extend(self.arrive(graph, &finished));
         targets.remove(END_NAME);
+        if let Err(message) = limits::check_tasks(targets.len(), graph.limits.tasks_per_superstep) {
+            self.arrivals = arrivals;
+            self.state = undo.revert(&self.state);
+            (0..self.tasks.len()).for_each(|index| self.fail(index, message.clone()));
+            return Settled::Refused;
+        }
 
         self.advance(graph, outside, Source::Loop, targets);
         self.stop_at_breakpoints(graph, outside, &finished);
@@ -228,7 +236,7 @@ pub(super) fn plan_tasks(graph: &CompiledGraph, checkpoint: &Checkpoint, targets
 struct Undo(Vec<(String, UndoKey)>);
 
 enum UndoKey {
-    Restore(Option<serde_json::Value>),
+    Restore(Option<Arc<serde_json::Value>>),
     Shorten(usize),
 }
 
@@ -239,7 +247,7 @@ impl Undo {
                 .iter()
                 .map(|(key, change)| {
                     let undo = match change {
-                        Change::Set(_) => UndoKey::Restore(state.values().get(key).cloned()),
+                        Change::Set(_) => UndoKey::Restore(state.values().shared(key)),
                         Change::Appended(items) => UndoKey::Shorten(items.len()),
                     };
                     (key.clone(), undo)
@@ -252,7 +260,7 @@ impl Undo {
         let mut values = state.values().clone();
         for (key, undo) in self.0 {
             match undo {
-                UndoKey::Restore(Some(value)) => values.insert(key, value),
+                UndoKey::Restore(Some(value)) => values.put(key, value),
                 UndoKey::Restore(None) => values.remove(&key),
                 UndoKey::Shorten(by) => {
                     if let Some(serde_json::Value::Array(list)) = values.get(&key) {

@@ -10,6 +10,7 @@ use super::settle::{StepChanges, new_checkpoint, plan_tasks};
 use super::{Outside, Position, Source};
 use crate::fault::Fault;
 use crate::graph::{CompiledGraph, END_NAME, START};
+use crate::limits;
 use crate::state::{StateView, Values};
 
 impl Position {
@@ -81,6 +82,8 @@ impl Position {
             decide(graph, START, &state).map_err(|message| vec![Fault::at("", message)])?.into_iter().collect();
         targets.extend(graph.edges.get(START).into_iter().flatten().cloned());
         targets.remove(END_NAME);
+        limits::check_tasks(targets.len(), graph.limits.tasks_per_superstep)
+            .map_err(|message| vec![Fault::at("", message)])?;
 
         if let Some(parent) = parent {
             let superstep = self.checkpoint.superstep + 1;

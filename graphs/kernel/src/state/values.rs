@@ -33,6 +33,16 @@ impl Values {
         self.0.insert(key.into(), Arc::new(value));
     }
 
+    /// The value of a key, shared.
+    pub(crate) fn shared(&self, key: &str) -> Option<Arc<Value>> {
+        self.0.get(key).cloned()
+    }
+
+    /// Sets a key to a shared value.
+    pub(crate) fn put(&mut self, key: String, value: Arc<Value>) {
+        self.0.insert(key, value);
+    }
+
     /// Removes a key.
     pub(crate) fn remove(&mut self, key: &str) {
         self.0.remove(key);

@@ -1,8 +1,10 @@
 //! R30: what is too large fails its node, by name, and changes nothing.
 
 use countersign_kernel::driver::Driver;
+use countersign_kernel::graph::{GraphBuilder, START};
 use countersign_kernel::limits::Limits;
 use countersign_kernel::machine::Rest;
+use countersign_kernel::node::body_fn;
 use countersign_kernel::prelude::*;
 use serde_json::json;
 
@@ -48,4 +50,20 @@ fn a_question_above_the_limit_is_not_asked() {
     assert_eq!(run.rest(), Rest::Failed);
     assert!(run.errors()["ask"].contains("`limits.payload_bytes`"), "{:?}", run.errors());
     assert!(run.points().is_empty());
+}
+
+#[test]
+fn a_superstep_above_the_limit_is_not_entered() {
+    let wide = |most| {
+        let mut graph = GraphBuilder::new("wide", 1);
+        graph.node("first", body_fn(|_| async { Ok(()) })).edge(START, "first");
+        for name in ["a", "b", "c"] {
+            graph.node(name, body_fn(|_| async { Ok(()) })).edge("first", name);
+        }
+        graph.compile().expect("sound").with_limits(Limits { tasks_per_superstep: most, ..Limits::default() })
+    };
+    assert_eq!(now(Driver::start(wide(3), json!({}))).expect("good input").rest(), Rest::Succeeded);
+    let run = now(Driver::start(wide(2), json!({}))).expect("good input");
+    assert_eq!((run.rest(), run.visits("a"), run.checkpoints()), (Rest::Failed, 0, 1));
+    assert!(run.errors()["first"].contains("`limits.tasks_per_superstep`"), "{:?}", run.errors());
 }
