@@ -88,20 +88,10 @@ pub(super) async fn values(
     thread: &ThreadId,
     keys: &KeyIndex,
 ) -> Result<Values, StoreError> {
-    let mut values = Values::default();
+    let mut values = replaced_values(conn, thread, keys).await?;
     for (key, at) in keys {
         match at {
-            KeyAt::Value(seq) => {
-                let bytes: Vec<u8> = sqlx::query_scalar(
-                    "SELECT value FROM state_values WHERE thread = ?1 AND frame = '' AND key = ?2 AND seq = ?3",
-                )
-                .bind(thread.as_str())
-                .bind(key)
-                .bind(seq)
-                .fetch_one(&mut *conn)
-                .await?;
-                values.insert(key.clone(), decode("state value", key, &bytes)?);
-            }
+            KeyAt::Value(_) => {}
             KeyAt::Items(segments) => {
                 let mut items: Vec<Value> = Vec::new();
                 for (branch, until) in segments {
@@ -125,6 +115,43 @@ pub(super) async fn values(
                 values.insert(key.clone(), Value::Array(items));
             }
         }
+    }
+    Ok(values)
+}
+
+/// The keys whose value is one row, all by one statement.
+async fn replaced_values(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    keys: &KeyIndex,
+) -> Result<Values, StoreError> {
+    let wanted: serde_json::Map<String, Value> = keys
+        .iter()
+        .filter_map(|(key, at)| match at {
+            KeyAt::Value(seq) => Some((key.clone(), Value::from(*seq))),
+            KeyAt::Items(_) => None,
+        })
+        .collect();
+    let mut values = Values::default();
+    if wanted.is_empty() {
+        return Ok(values);
+    }
+    let rows = sqlx::query(
+        "SELECT wanted.key, state_values.value FROM json_each(?2) AS wanted
+         LEFT JOIN state_values ON state_values.thread = ?1 AND state_values.frame = ''
+               AND state_values.key = wanted.key AND state_values.seq = wanted.value",
+    )
+    .bind(thread.as_str())
+    .bind(Value::Object(wanted).to_string())
+    .fetch_all(conn)
+    .await?;
+    for row in rows {
+        let key: String = row.try_get(0)?;
+        let value: Option<Vec<u8>> = row.try_get(1)?;
+        let Some(bytes) = value else {
+            return Err(StoreError::Unreadable { what: "state value", of: key, problem: "its row is gone".into() });
+        };
+        values.insert(key.clone(), decode("state value", &key, &bytes)?);
     }
     Ok(values)
 }

@@ -156,43 +156,66 @@ pub(super) async fn insert_checkpoint(
     .bind(new.checkpoint.created_at.as_micros())
     .execute(&mut *conn)
     .await?;
+    insert_values(conn, thread, new).await?;
     for (key, change) in &new.changes {
-        match change {
-            Change::Set(value) => {
-                sqlx::query(
-                    "INSERT INTO state_values (thread, frame, key, seq, value, codec) VALUES (?1, '', ?2, ?3, ?4, ?5)",
-                )
-                .bind(thread.as_str())
-                .bind(key)
-                .bind(new.seq)
-                .bind(encode("state value", value)?)
-                .bind(PLAIN)
-                .execute(&mut *conn)
-                .await?;
-            }
-            Change::Appended(items) => {
-                let until = match new.keys.get(key) {
-                    Some(KeyAt::Items(segments)) => segments.last().map_or(0, |(_, until)| *until),
-                    Some(KeyAt::Value(_)) | None => 0,
-                };
-                let from = until.saturating_sub(items.len() as u64);
-                for (position, item) in (from..).zip(items) {
-                    sqlx::query(
-                        "INSERT INTO state_items (thread, frame, key, branch, position, value, codec)
-                         VALUES (?1, '', ?2, ?3, ?4, ?5, ?6)",
-                    )
-                    .bind(thread.as_str())
-                    .bind(key)
-                    .bind(new.branch)
-                    .bind(i64::try_from(position).unwrap_or(i64::MAX))
-                    .bind(encode("state item", item)?)
-                    .bind(PLAIN)
-                    .execute(&mut *conn)
-                    .await?;
-                }
-            }
+        if let Change::Appended(items) = change {
+            insert_items(conn, thread, new, key, items).await?;
         }
     }
+    Ok(())
+}
+
+/// All replaced values in one statement: each statement costs a change of
+/// threads, whatever it writes.
+async fn insert_values(conn: &mut SqliteConnection, thread: &ThreadId, new: &NewCheckpoint) -> Result<(), StoreError> {
+    let mut values = serde_json::Map::new();
+    for (key, change) in &new.changes {
+        if let Change::Set(value) = change {
+            values.insert(key.clone(), value.to_string().into());
+        }
+    }
+    if values.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "INSERT INTO state_values (thread, frame, key, seq, value, codec)
+         SELECT ?1, '', key, ?2, CAST(value AS BLOB), ?3 FROM json_each(?4)",
+    )
+    .bind(thread.as_str())
+    .bind(new.seq)
+    .bind(PLAIN)
+    .bind(encode_text(&values)?)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// All items appended to one key in one statement.
+async fn insert_items(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    new: &NewCheckpoint,
+    key: &str,
+    items: &[serde_json::Value],
+) -> Result<(), StoreError> {
+    let until = match new.keys.get(key) {
+        Some(KeyAt::Items(segments)) => segments.last().map_or(0, |(_, until)| *until),
+        Some(KeyAt::Value(_)) | None => 0,
+    };
+    let from = until.saturating_sub(items.len() as u64);
+    let texts: Vec<String> = items.iter().map(ToString::to_string).collect();
+    sqlx::query(
+        "INSERT INTO state_items (thread, frame, key, branch, position, value, codec)
+         SELECT ?1, '', ?2, ?3, ?4 + key, CAST(value AS BLOB), ?5 FROM json_each(?6)",
+    )
+    .bind(thread.as_str())
+    .bind(key)
+    .bind(new.branch)
+    .bind(i64::try_from(from).unwrap_or(i64::MAX))
+    .bind(PLAIN)
+    .bind(encode_text(&texts)?)
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
