@@ -66,12 +66,17 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(10))
-            .statement_cache_capacity(256);
+            .statement_cache_capacity(256)
+            // What a savepoint needs to undo goes to memory: as a temporary
+            // file it was most of all that a group of commands wrote.
+            .pragma("temp_store", "memory");
         let write_pool = SqlitePoolOptions::new()
             .max_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_with(options.clone())
+            // 16 MiB, so that a group of commands fits and is written once, at
+            // its commit.
+            .connect_with(options.clone().pragma("cache_size", "-16384"))
             .await?;
         queue::migrate(&write_pool).await?;
         let mut ours = sqlx::migrate!("../migrations/sqlite");
