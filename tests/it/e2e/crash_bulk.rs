@@ -40,7 +40,7 @@ async fn killed_at(
         })
         .await;
         server.kill().await;
-        server = place.up().await;
+        server = place.up_again().await;
         if command.is_finished() {
             command = tokio::spawn(Ended::of(place.start(words)));
         }

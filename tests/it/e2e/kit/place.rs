@@ -85,8 +85,20 @@ impl Place {
         self.up_with(&[]).await
     }
 
+    /// As [`up`](Self::up), for a place where something else may still have
+    /// the folder or the address: a command that found no server and works on
+    /// the folder itself, or a test that was given the port in between.
+    pub(crate) async fn up_again(&self) -> Server {
+        super::eventually("a server that starts", || self.try_up(&[])).await
+    }
+
     /// As [`up`](Self::up), with more words.
     pub(crate) async fn up_with(&self, words: &[&str]) -> Server {
+        self.try_up(words).await.expect("where it listens")
+    }
+
+    /// Why it did not start is what it says of itself.
+    async fn try_up(&self, words: &[&str]) -> Result<Server, String> {
         let log = std::fs::File::options().create(true).append(true).open(self.path().join("up.log")).expect("a log");
         let words: Vec<&str> = ["--json", "up"].iter().chain(words).copied().collect();
         let mut child = self.command(&words).stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
@@ -94,10 +106,10 @@ impl Place {
         let line = tokio::time::timeout(super::DEADLINE, lines.next_line()).await.expect("in time").expect("readable");
         let Some(line) = line else { panic!("`up` ended: {}", self.log()) };
         let shown: Value = serde_json::from_str(&line).expect("JSON");
-        let base = shown["base_url"].as_str().expect("where it listens").to_owned();
+        let Some(base) = shown["base_url"].as_str().map(str::to_owned) else { return Err(shown.to_string()) };
         let token_file = self.path().join(shown["token_file"].as_str().expect("the token's file"));
         let token = std::fs::read_to_string(token_file).expect("a token").trim().to_owned();
-        Server { child, shown, api: Api::new(&base, Some(&token)), token }
+        Ok(Server { child, shown, api: Api::new(&base, Some(&token)), token })
     }
 
     /// What `up` has reported.
