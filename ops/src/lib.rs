@@ -8,6 +8,8 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
+mod line;
 pub mod state;
 pub mod strict_json;
+mod succession;
 pub mod web;

@@ -1,9 +1,10 @@
 //! The one place where time, chance and ids are made for real.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use countersign_kernel::ports::{Clock, Ids};
+use countersign_kernel::ports::{Clock, Ids, Timers};
 use countersign_kernel::time::Timestamp;
+use futures_util::future::BoxFuture;
 
 /// The machine's clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,5 +37,19 @@ impl Ids for SystemIds {
             unreachable!("the system gives no random numbers: {error}");
         }
         salt
+    }
+}
+
+/// Time that passes in this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokioTimers;
+
+impl Timers for TokioTimers {
+    fn wait(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(wait))
+    }
+
+    fn limit(&self, limit: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(limit))
     }
 }

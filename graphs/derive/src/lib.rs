@@ -5,29 +5,121 @@
 
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
+use syn::parse::ParseStream;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Result, Type, parse_macro_input};
+use syn::{Data, DeriveInput, Error, ExprPath, Field, Fields, Ident, LitStr, Result, Token, Type, parse_macro_input};
 
 /// Implements `State` and makes `<Name>Update` with a setter per field.
+///
+/// `#[reduce(last)]` (the default), `append`, `sum` and `merge` say how writes to
+/// a field combine; `#[reduce(with = "path::to::function")]` names a function of
+/// the value and the write that returns the new value, or a `Result` of it.
+/// `#[state(default)]` starts a field with its default.
+///
+/// A function that does not fit its field does not compile:
+///
+/// ```compile_fail,E0277
+/// # use countersign_kernel::prelude::*;
+/// fn shown(a: u32, b: u32) -> String { format!("{a}, {b}") }
+///
+/// #[derive(State)]
+/// struct Case {
+///     #[reduce(with = "shown")]
+///     n: u32,
+/// }
+/// ```
+///
+/// ```compile_fail,E0631
+/// # use countersign_kernel::prelude::*;
+/// fn added(a: i64, b: i64) -> i64 { a + b }
+///
+/// #[derive(State)]
+/// struct Case {
+///     #[reduce(with = "added")]
+///     n: String,
+/// }
+/// ```
+///
+/// ```compile_fail,E0593
+/// # use countersign_kernel::prelude::*;
+/// fn negated(a: i64) -> i64 { -a }
+///
+/// #[derive(State)]
+/// struct Case {
+///     #[reduce(with = "negated")]
+///     n: i64,
+/// }
+/// ```
+///
+/// Nor does one that is not there, or a default that there is none of:
+///
+/// ```compile_fail,E0425
+/// # use countersign_kernel::prelude::*;
+/// #[derive(State)]
+/// struct Case {
+///     #[reduce(with = "larger")]
+///     n: u32,
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use countersign_kernel::prelude::*;
+/// # use std::num::NonZeroU32;
+/// #[derive(State)]
+/// struct Case {
+///     #[reduce(with = "std::cmp::max")]
+///     #[state(default)]
+///     n: NonZeroU32,
+/// }
+/// ```
 #[proc_macro_derive(State, attributes(reduce, state))]
 pub fn derive_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-#[derive(Clone, Copy, PartialEq)]
 enum Reducer {
     Last,
     Append,
     Sum,
     Merge,
+    /// A function of the flow's own, and how it was written.
+    With(ExprPath, LitStr),
+}
+
+const REDUCERS: &str = "expected one of: last, append, sum, merge, with = \"path::to::function\"";
+
+impl Reducer {
+    /// What stands in `#[reduce(…)]`.
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name: Ident = input.parse().map_err(|error| Error::new(error.span(), REDUCERS))?;
+        let reducer = match name.to_string().as_str() {
+            "last" => Self::Last,
+            "append" => Self::Append,
+            "sum" => Self::Sum,
+            "merge" => Self::Merge,
+            "with" => {
+                let written: LitStr = input
+                    .parse::<Token![=]>()
+                    .and_then(|_| input.parse())
+                    .map_err(|error| Error::new(error.span(), "expected: with = \"path::to::function\""))?;
+                let path = written.parse().map_err(|_| Error::new(written.span(), "this is no path to a function"))?;
+                Self::With(path, written)
+            }
+            _ => return Err(Error::new(name.span(), REDUCERS)),
+        };
+        if input.is_empty() { Ok(reducer) } else { Err(input.error("a key has one reducer")) }
+    }
 }
 
 struct Key<'a> {
     ident: &'a Ident,
     ty: &'a Type,
     reducer: Reducer,
+    /// Whether `#[state(default)]` stands there.
+    says_default: bool,
+    /// Whether it need not be in the input.
     defaulted: bool,
     doc: String,
 }
@@ -105,28 +197,26 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
 
 fn key(field: &Field) -> Result<Key<'_>> {
     let ident = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "State needs named fields"))?;
-    let mut reducer = Reducer::Last;
-    let mut defaulted = is_option(&field.ty);
+    let mut reducer = None;
+    let (mut says_default, option) = (false, is_option(&field.ty));
     for attribute in &field.attrs {
         if attribute.path().is_ident("reduce") {
-            let name: Ident = attribute.parse_args()?;
-            reducer = match name.to_string().as_str() {
-                "last" => Reducer::Last,
-                "append" => Reducer::Append,
-                "sum" => Reducer::Sum,
-                "merge" => Reducer::Merge,
-                _ => return Err(Error::new(name.span(), "expected one of: last, append, sum, merge")),
-            };
+            if reducer.is_some() {
+                return Err(Error::new(attribute.span(), "a key has one reducer"));
+            }
+            reducer = Some(attribute.parse_args_with(Reducer::parse)?);
         } else if attribute.path().is_ident("state") {
             let name: Ident = attribute.parse_args()?;
             if name != "default" {
                 return Err(Error::new(name.span(), "expected: default"));
             }
-            defaulted = true;
+            says_default = true;
         }
     }
+    let reducer = reducer.unwrap_or(Reducer::Last);
+    let has_neutral = matches!(reducer, Reducer::Append | Reducer::Sum | Reducer::Merge);
     let doc = format!("Writes the key `{ident}`.");
-    Ok(Key { ident, ty: &field.ty, reducer, defaulted: defaulted || reducer != Reducer::Last, doc })
+    Ok(Key { ident, ty: &field.ty, reducer, says_default, defaulted: says_default || option || has_neutral, doc })
 }
 
 fn is_option(ty: &Type) -> bool {
@@ -143,19 +233,36 @@ fn spec(key: &Key<'_>) -> Tokens {
     let required = !key.defaulted;
     let ty = key.ty;
     let type_name = quote!(#ty).to_string().replace(' ', "");
-    let reducer = match key.reducer {
-        Reducer::Last => quote!(Last),
-        Reducer::Append => quote!(Append),
-        Reducer::Sum => quote!(Sum),
-        Reducer::Merge => quote!(Merge),
+    let built_in = |name: Tokens| quote!(::countersign_kernel::state::Reducer::#name);
+    let reducer = match &key.reducer {
+        Reducer::Last => built_in(quote!(Last)),
+        Reducer::Append => built_in(quote!(Append)),
+        Reducer::Sum => built_in(quote!(Sum)),
+        Reducer::Merge => built_in(quote!(Merge)),
+        Reducer::With(function, written) => reduce_with(key, function, written),
     };
     quote! {
         ::countersign_kernel::state::KeySpec {
             name: ::std::string::String::from(#name),
-            reducer: ::countersign_kernel::state::Reducer::#reducer,
+            reducer: #reducer,
             required: #required,
             type_name: ::std::string::String::from(#type_name),
         }
+    }
+}
+
+/// A reducer that calls a function of the flow's own. A function that does not
+/// fit is reported where it is named.
+fn reduce_with(key: &Key<'_>, function: &ExprPath, written: &LitStr) -> Tokens {
+    let ty = key.ty;
+    let name: String = written.value().split_whitespace().collect();
+    let neutral = if key.says_default {
+        quote!(::std::option::Option::Some(<#ty as ::std::default::Default>::default()))
+    } else {
+        quote!(::std::option::Option::None)
+    };
+    quote_spanned! {written.span()=>
+        ::countersign_kernel::state::reduce_with::<#ty, _>(#name, #neutral, #function)
     }
 }
 
@@ -167,7 +274,7 @@ fn decode(key: &Key<'_>) -> Tokens {
 
 fn patch(key: &Key<'_>) -> Tokens {
     let (ident, name, ty) = (key.ident, key_name(key), key.ty);
-    let appended = if key.reducer == Reducer::Append {
+    let appended = if matches!(key.reducer, Reducer::Append) {
         quote! {
             ::countersign_kernel::state::Change::Appended(items) => {
                 for item in items {
@@ -192,7 +299,7 @@ fn patch(key: &Key<'_>) -> Tokens {
 
 fn setter(key: &Key<'_>) -> Tokens {
     let (ident, name, ty, doc) = (key.ident, key_name(key), key.ty, &key.doc);
-    if key.reducer == Reducer::Append {
+    if matches!(key.reducer, Reducer::Append) {
         let doc = format!("Appends to the key `{name}`.");
         return quote! {
             #[doc = #doc]
@@ -206,6 +313,61 @@ fn setter(key: &Key<'_>) -> Tokens {
         #[allow(clippy::needless_pass_by_value, reason = "setters read best when they take the value")]
         pub fn #ident(self, value: #ty) -> Self {
             Self(self.0.with(#name, &value))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a struct with these fields.
+    fn said(fields: &str) -> String {
+        let input = syn::parse_str(&format!("struct Case {{ {fields} }}")).expect("a struct");
+        expand(&input).map(|made| made.to_string()).expect_err("not derived").to_string()
+    }
+
+    #[test]
+    fn a_reducer_is_one_of_those_that_there_are() {
+        for words in ["add", "", "\"sum\"", "With = \"f\""] {
+            assert_eq!(said(&format!("#[reduce({words})] n: u32")), REDUCERS, "{words}");
+        }
+        for words in ["sum, with = \"f\"", "with = \"f\", sum", "sum = \"f\""] {
+            assert_eq!(said(&format!("#[reduce({words})] n: u32")), "a key has one reducer", "{words}");
+        }
+        assert_eq!(said("#[reduce(sum)] #[reduce(with = \"f\")] n: u32"), "a key has one reducer");
+        assert_eq!(said("#[state(required)] n: u32"), "expected: default");
+    }
+
+    #[test]
+    fn a_function_is_named_by_its_path_as_text() {
+        for words in ["with", "with = std::cmp::max", "with(\"f\")", "with = 3"] {
+            assert_eq!(
+                said(&format!("#[reduce({words})] n: u32")),
+                "expected: with = \"path::to::function\"",
+                "{words}"
+            );
+        }
+        for text in ["the larger one", "|a, b| a", "", "f()"] {
+            let words = format!("#[reduce(with = \"{text}\")] n: u32");
+            assert_eq!(said(&words), "this is no path to a function", "{text}");
+        }
+        for text in ["f", "self::f", "crate::a::f", "Option::max", "<u32 as Ord>::max", "Vec::<u8>::f", "a :: f"] {
+            let input = syn::parse_str(&format!("struct Case {{ #[reduce(with = \"{text}\")] n: u32 }}"));
+            let made = expand(&input.expect("a struct"));
+            assert!(made.is_ok(), "{text}: {:?}", made.err());
+        }
+    }
+
+    #[test]
+    fn only_structs_with_named_fields_have_keys() {
+        for (item, expected) in [
+            ("enum Case { A }", "State is derived for structs: each field is a key"),
+            ("struct Case(u32);", "State needs named fields: each name is a key"),
+            ("struct Case<T> { n: T }", "State takes no generic parameters"),
+        ] {
+            let error = expand(&syn::parse_str(item).expect("an item")).expect_err("not derived");
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

@@ -84,7 +84,7 @@ async fn order(cx: &Context, _: &Tour) -> NodeResult<TourUpdate> {
 
 #[cfg(test)]
 mod tests {
-    use countersign_kernel::driver::DriverError;
+    use countersign_kernel::driver::Refused;
     use countersign_kernel::machine::Rest;
     use futures_util::FutureExt;
     use serde_json::Value;
@@ -96,7 +96,7 @@ mod tests {
         Driver::start(flow, json!({})).now_or_never().expect("in memory").expect("good input")
     }
 
-    fn answer(run: &mut Driver, answer: Value) -> Result<(), DriverError> {
+    fn answer(run: &mut Driver, answer: Value) -> Result<(), Refused> {
         run.answer(answer).now_or_never().expect("in memory")
     }
 
@@ -115,7 +115,7 @@ mod tests {
             let points = run.points();
             assert_eq!(points.len(), 1, "{kind}");
             assert_eq!(points[0].request().expect("a question").question.kind(), kind);
-            assert!(matches!(answer(&mut run, json!({"nonsense": 1})), Err(DriverError::Invalid(_))), "{kind}");
+            assert!(matches!(answer(&mut run, json!({"nonsense": 1})), Err(Refused::Invalid(_))), "{kind}");
             answer(&mut run, reply).expect("it fits");
         }
         assert_eq!(run.rest(), Rest::Succeeded);

@@ -1,5 +1,6 @@
 //! The flows that ship with Countersign, each one file that reads like the
 //! rule it is: [`expense()`], [`payment()`], [`wire_batch()`], [`hitl_tour()`].
+//! And [`recipes`]: small ones to copy.
 //!
 //! What leaves the house goes through a [`Ledger`], given from outside.
 
@@ -9,6 +10,7 @@ mod hitl_tour;
 mod ledger;
 mod money;
 mod payment;
+pub mod recipes;
 mod wire_batch;
 
 use std::sync::Arc;

@@ -1,11 +1,15 @@
 //! Where something happens in a run (K1, R6).
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::ids::{CheckpointId, InterruptId};
+
+/// The question number that stands for the container itself.
+const CONTAINER: u32 = u32::MAX;
 
 /// What a segment of an address stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,7 +19,8 @@ pub enum SegmentKind {
     Graph,
     /// One execution of a node; the visit is the superstep in its frame.
     Node,
-    /// A task started with an argument of its own; the visit is its number.
+    /// One of several tasks of a node that were sent arguments of their own;
+    /// the visit counts them in task order.
     Task,
     /// A slot of a batch; the visit is the slot number.
     Slot,
@@ -23,8 +28,9 @@ pub enum SegmentKind {
     Child,
 }
 
-/// One step of the path to a point.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// One step of the path to a point. Ordered by kind, then visit, then name: the
+/// slots of a batch lie in call order, whatever tools they call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Segment {
     /// What it stands for.
     pub kind: SegmentKind,
@@ -36,6 +42,19 @@ pub struct Segment {
     /// Which visit of this (kind, name) in the parent occurrence.
     #[serde(default)]
     pub visit: u64,
+}
+
+impl Ord for Segment {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |segment: &Self| (segment.kind, segment.visit);
+        key(self).cmp(&key(other)).then_with(|| self.name.cmp(&other.name)).then_with(|| self.sub.cmp(&other.sub))
+    }
+}
+
+impl PartialOrd for Segment {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The path to one occurrence: graph, node, slot… Two occurrences of a run
@@ -76,6 +95,31 @@ impl Address {
         })
     }
 
+    /// Sent task number `number` of `node` in superstep `superstep` of this frame.
+    #[must_use]
+    pub fn sent(&self, node: &str, superstep: u64, number: u64) -> Self {
+        let segment = Segment { kind: SegmentKind::Task, name: node.to_owned(), sub: None, visit: number };
+        self.node(node, superstep).child(segment)
+    }
+
+    /// The addresses above this one, nearest first.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> {
+        (1..self.0.len()).rev().map(|length| Self(self.0[..length].to_vec()))
+    }
+
+    /// Whether `other` is this address or lies below it.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+
+    /// The id of the container at this address (K18): that of a question
+    /// whose number no question has.
+    #[must_use]
+    pub fn container_id(&self, salt: &[u8; 16], planned_by: Option<&CheckpointId>) -> InterruptId {
+        self.id(salt, planned_by.map_or("", CheckpointId::as_str), CONTAINER)
+    }
+
     /// The segments, outermost first.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
@@ -87,6 +131,21 @@ impl Address {
     /// that planned the task, the length-prefixed address, and the number.
     #[must_use]
     pub fn interrupt_id(&self, salt: &[u8; 16], planned_by: &CheckpointId, number: u32) -> InterruptId {
+        self.id(salt, planned_by.as_str(), number)
+    }
+
+    /// All that makes this address, for a hash: its text is for people, and
+    /// two addresses may have the same.
+    pub(crate) fn each_part(&self, put: &mut impl FnMut(&[u8])) {
+        for segment in &self.0 {
+            put(&[segment.kind as u8]);
+            put(segment.name.as_bytes());
+            put(segment.sub.as_deref().unwrap_or("").as_bytes());
+            put(&segment.visit.to_be_bytes());
+        }
+    }
+
+    fn id(&self, salt: &[u8; 16], planned_by: &str, number: u32) -> InterruptId {
         let mut hash = Sha256::new();
         let mut put = |bytes: &[u8]| {
             hash.update((bytes.len() as u64).to_be_bytes());
@@ -94,13 +153,8 @@ impl Address {
         };
         put(b"countersign/interrupt/1");
         put(salt);
-        put(planned_by.as_str().as_bytes());
-        for segment in &self.0 {
-            put(&[segment.kind as u8]);
-            put(segment.name.as_bytes());
-            put(segment.sub.as_deref().unwrap_or("").as_bytes());
-            put(&segment.visit.to_be_bytes());
-        }
+        put(planned_by.as_bytes());
+        self.each_part(&mut put);
         put(&number.to_be_bytes());
         let digest = hash.finalize();
         let text = hex::encode(&digest[..16]);
@@ -121,9 +175,9 @@ impl fmt::Display for Address {
             }
             f.write_str(&segment.name)?;
             match segment.kind {
-                SegmentKind::Graph => {}
+                SegmentKind::Graph if segment.visit == 0 => {}
                 SegmentKind::Node => write!(f, "@{}", segment.visit)?,
-                SegmentKind::Task | SegmentKind::Slot | SegmentKind::Child => {
+                SegmentKind::Graph | SegmentKind::Task | SegmentKind::Slot | SegmentKind::Child => {
                     write!(f, "[{}]", segment.visit)?;
                 }
             }

@@ -100,6 +100,23 @@ id!(
     /// and never random, compared as a whole and never parsed.
     InterruptId, "interrupt id", "32 lower-case hex digits", is_hex32
 );
+id!(
+    /// Names one frame: a run of a graph inside a task of another (K17). It is
+    /// the id of that container (K18); the root frame has none.
+    FrameId, "frame id", "32 lower-case hex digits", is_hex32
+);
+
+impl From<FrameId> for InterruptId {
+    fn from(frame: FrameId) -> Self {
+        Self(frame.0)
+    }
+}
+
+impl From<InterruptId> for FrameId {
+    fn from(container: InterruptId) -> Self {
+        Self(container.0)
+    }
+}
 
 #[cfg(test)]
 mod tests {

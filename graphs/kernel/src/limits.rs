@@ -9,25 +9,51 @@ pub struct Limits {
     pub state_key_bytes: usize,
     /// The most tasks side by side in one superstep.
     pub tasks_per_superstep: usize,
+    /// The most supersteps that one run may take in a frame.
+    pub supersteps_per_run: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { payload_bytes: 256 << 10, state_key_bytes: 4 << 20, tasks_per_superstep: 10_000 }
+        Self {
+            payload_bytes: 256 << 10,
+            state_key_bytes: 4 << 20,
+            tasks_per_superstep: 10_000,
+            supersteps_per_run: 1_000,
+        }
     }
 }
 
 /// Refuses a value above its limit, by name.
-pub(crate) fn check(what: &str, limit_name: &str, value: &serde_json::Value, most: usize) -> Result<(), String> {
+pub(crate) fn check(
+    what: impl FnOnce() -> String,
+    limit_name: &str,
+    value: &serde_json::Value,
+    most: usize,
+) -> Result<(), String> {
     // Numbers and flags are small; only what can be large is measured.
     if value.is_number() || value.is_boolean() || value.is_null() {
         return Ok(());
     }
-    let size = value.to_string().len();
-    if size <= most {
+    let mut counted = Counted(0);
+    // Writing to a counter cannot fail, and a JSON value can always be written.
+    if serde_json::to_writer(&mut counted, value).is_ok() && counted.0 <= most {
+        return Ok(());
+    }
+    Err(format!("{} has {} bytes; at most {most} are kept (`limits.{limit_name}`)", what(), counted.0))
+}
+
+/// Measures a text without keeping it.
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
-    } else {
-        Err(format!("{what} has {size} bytes; at most {most} are kept (`limits.{limit_name}`)"))
     }
 }
 

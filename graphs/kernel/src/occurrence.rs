@@ -7,19 +7,22 @@ use serde_json::Value;
 
 use crate::address::{Address, SegmentKind};
 use crate::ids::InterruptId;
-use crate::question::Answered;
+use crate::question::{Answered, Request};
 use crate::time::Timestamp;
 
 /// What kind of point a question is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PointKind {
-    /// A question people decide on, with a policy ([`Request`](crate::question::Request)).
+    /// A question people decide on, with a policy ([`Request`]).
     Ask,
     /// A raw `cx.interrupt(payload)`.
     Interrupt,
     /// A component's `cx.suspend(info, state)`.
     Suspend,
+    /// A container that takes data of its own (K18). No leaf: it waits only
+    /// because something below it does.
+    Container,
     /// A static breakpoint, raised by the engine at a superstep border.
     Break,
     /// A pause: asked for from outside, or the recursion limit.
@@ -34,6 +37,7 @@ impl PointKind {
             Self::Ask => "ask",
             Self::Interrupt => "interrupt",
             Self::Suspend => "suspend",
+            Self::Container => "container",
             Self::Break => "break",
             Self::Pause => "pause",
         }
@@ -78,6 +82,10 @@ pub struct QuestionRecord {
     pub asked_at: Timestamp,
     /// What has become of it.
     pub state: QuestionState,
+    /// What the body showed at a later run, if that differed from what was
+    /// answered: the answer is used all the same (R4), and this is the mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown_later: Option<Value>,
     /// Answered and not yet run with: makes the occurrence a target (K7).
     /// Stored when the thread comes to rest in between, at a pause say.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,11 +93,32 @@ pub struct QuestionRecord {
 }
 
 impl QuestionRecord {
+    /// The request behind a question that people decide on.
+    #[must_use]
+    pub fn request(&self) -> Option<Request> {
+        (self.kind == PointKind::Ask).then(|| Request::from_payload(&self.payload).ok()).flatten()
+    }
+
     /// Whether it waits for an answer.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.state == QuestionState::Open
     }
+}
+
+/// A container that takes data of its own (K18).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Container {
+    /// The container's id.
+    pub id: InterruptId,
+    /// For people.
+    pub info: Value,
+    /// The newest data that it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Answered>,
+    /// Sent and not yet run with: the container is a target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
 }
 
 /// All that is known of one occurrence.
@@ -101,6 +130,12 @@ pub struct Occurrence {
     /// What `cx.suspend` kept for the component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_state: Option<Value>,
+    /// Set by a container that takes data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// Why this part of a task failed, until it runs again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Results of named steps. Stored on their own (R10), so not here.
     #[serde(skip)]
     pub steps: BTreeMap<String, Value>,
@@ -113,6 +148,11 @@ impl Occurrence {
             question.ordinal == ordinal
                 && !matches!(question.state, QuestionState::Superseded | QuestionState::Answered { stale: true, .. })
         })
+    }
+
+    /// Whether something came in here that it has not run with.
+    pub(crate) fn is_target(&self) -> bool {
+        self.questions.iter().any(|question| question.fresh) || self.container.as_ref().is_some_and(|c| c.fresh)
     }
 
     /// The next free question number.
@@ -148,7 +188,12 @@ impl Occurrences {
         let within =
             || self.within(address).flat_map(|(at, occurrence)| occurrence.questions.iter().map(move |q| (at, q)));
         let open = within().any(|(at, question)| question.is_open() && (parts || at == address));
-        open && !within().any(|(_, question)| question.fresh)
+        open && !self.has_target(address)
+    }
+
+    /// Whether something came in at an address or below it.
+    pub(crate) fn has_target(&self, address: &Address) -> bool {
+        self.within(address).any(|(_, occurrence)| occurrence.is_target())
     }
 
     /// Closes what is open at an address and below it: it has finished without.
@@ -191,13 +236,30 @@ impl Occurrences {
     /// Whether something was answered in this activation.
     #[must_use]
     pub fn has_fresh(&self) -> bool {
-        self.questions().any(|(_, question)| question.fresh)
+        self.0.values().any(Occurrence::is_target)
+    }
+
+    /// What came in has been run with.
+    pub(crate) fn consume(&mut self) {
+        for occurrence in self.0.values_mut() {
+            occurrence.questions.iter_mut().for_each(|question| question.fresh = false);
+            if let Some(container) = &mut occurrence.container {
+                container.fresh = false;
+            }
+        }
+    }
+
+    /// The containers that take data, to give them some.
+    pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = &mut Container> {
+        self.0.values_mut().filter_map(|occurrence| occurrence.container.as_mut())
     }
 }
 
 impl Serialize for Occurrences {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let kept = self.0.iter().filter(|(_, o)| !o.questions.is_empty() || o.private_state.is_some());
+        let kept = self.0.iter().filter(|(_, o)| {
+            !o.questions.is_empty() || o.private_state.is_some() || o.container.is_some() || o.failure.is_some()
+        });
         serializer.collect_seq(kept)
     }
 }

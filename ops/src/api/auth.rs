@@ -29,7 +29,8 @@ pub enum Scope {
     /// Answer for a named person.
     #[serde(rename = "answer:on_behalf")]
     AnswerOnBehalf,
-    /// Retry, pause, continue, answer points without a policy.
+    /// Retry, pause, continue, edit, start over from a checkpoint, answer points
+    /// without a policy.
     #[serde(rename = "operate")]
     Operate,
     /// Everything.

@@ -17,20 +17,46 @@ impl<T: DeserializeOwned> FromRequest<AppState> for ApiJson<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-        let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        if essence != "application/json" && !essence.ends_with("+json") {
-            return Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "not-json",
-                "The body must be JSON",
-                "send `Content-Type: application/json`",
-            ));
-        }
+        check_kind(&request)?;
         let bytes = read(request.into_body(), state.config.limits.body_bytes).await?;
-        let Strict(value) = serde_json::from_slice(&bytes).map_err(|error| json_problem(&error))?;
-        T::deserialize(value).map(Self).map_err(|error| json_problem(&error))
+        from_bytes(&bytes).map(Self)
     }
+}
+
+/// A JSON body that may be left out, or be `null`.
+pub(super) struct OptionalJson<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<AppState> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let kind = check_kind(&request);
+        let bytes = read(request.into_body(), state.config.limits.body_bytes).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        kind?;
+        from_bytes::<Option<T>>(&bytes).map(|body| Self(body.unwrap_or_default()))
+    }
+}
+
+fn check_kind(request: &Request) -> Result<(), Problem> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if essence != "application/json" && !essence.ends_with("+json") {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not-json",
+            "The body must be JSON",
+            "send `Content-Type: application/json`",
+        ));
+    }
+    Ok(())
+}
+
+fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let Strict(value) = serde_json::from_slice(bytes).map_err(|error| json_problem(&error))?;
+    T::deserialize(value).map_err(|error| json_problem(&error))
 }
 
 async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {
@@ -82,11 +108,32 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
-        let not_found =
-            |detail: String| Problem::new(StatusCode::NOT_FOUND, "unknown-id", "There is no such thing", detail);
-        let Path(text) = Path::<String>::from_request_parts(parts, state)
-            .await
-            .map_err(|rejection| not_found(rejection.body_text()))?;
-        T::try_from(text).map(Self).map_err(|error| not_found(error.to_string()))
+        let Path(text) =
+            Path::<String>::from_request_parts(parts, state).await.map_err(|error| no_such_id(error.body_text()))?;
+        T::try_from(text).map(Self).map_err(|error| no_such_id(error.to_string()))
     }
+}
+
+/// Two identifiers from the path.
+pub(super) struct ApiPaths<T, U>(pub(super) T, pub(super) U);
+
+impl<T: TryFrom<String> + Send, U: TryFrom<String> + Send> FromRequestParts<AppState> for ApiPaths<T, U>
+where
+    T::Error: std::fmt::Display,
+    U::Error: std::fmt::Display,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let Path((outer, inner)) = Path::<(String, String)>::from_request_parts(parts, state)
+            .await
+            .map_err(|error| no_such_id(error.body_text()))?;
+        let outer = T::try_from(outer).map_err(|error| no_such_id(error.to_string()))?;
+        let inner = U::try_from(inner).map_err(|error| no_such_id(error.to_string()))?;
+        Ok(Self(outer, inner))
+    }
+}
+
+fn no_such_id(detail: String) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "unknown-id", "There is no such thing", detail)
 }

@@ -1,8 +1,9 @@
 //! `Idempotency-Key` (R26).
 
 use axum::extract::FromRequestParts;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use countersign_kernel::canonical::content_hash;
 use countersign_worker::store::commands::IdempotencyEntry;
 use serde_json::Value;
@@ -33,6 +34,22 @@ impl FromRequestParts<AppState> for Key {
 }
 
 impl Key {
+    /// The reply that the same request got before, if there was one. Looked up
+    /// before anything is judged: what a request changed is no reason to refuse
+    /// its repetition.
+    pub(super) async fn earlier(
+        &self,
+        state: &AppState,
+        caller: &Caller,
+        route: &str,
+        request: &Value,
+    ) -> Result<Option<Response>, Problem> {
+        let Some(key) = &self.0 else { return Ok(None) };
+        let scope = scope(caller, route);
+        let found = state.engine.store().repeated(&scope, key, &content_hash(request)).await?;
+        Ok(found.map(|(status, body)| replayed(status, body)))
+    }
+
     /// What to keep with the work, so that a repetition gets the same reply.
     pub(super) fn entry(
         &self,
@@ -43,11 +60,21 @@ impl Key {
         body: &Value,
     ) -> Option<IdempotencyEntry> {
         self.0.as_ref().map(|key| IdempotencyEntry {
-            scope: format!("{} {route}", caller.principal),
+            scope: scope(caller, route),
             key: key.clone(),
             request_hash: content_hash(request),
             status: status.as_u16(),
             body: body.to_string(),
         })
     }
+}
+
+fn scope(caller: &Caller, route: &str) -> String {
+    format!("{} {route}", caller.principal)
+}
+
+/// A reply that was kept.
+pub(super) fn replayed(status: u16, body: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

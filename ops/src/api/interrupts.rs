@@ -6,9 +6,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use countersign_kernel::ids::InterruptId;
 use countersign_kernel::principal::Principal;
-use countersign_worker::engine::VoteRequest;
+use countersign_worker::engine::{RequestError, VoteRequest};
 use countersign_worker::store::commands::Via;
-use countersign_worker::store::views::InterruptFilter;
+use countersign_worker::store::views::{InterruptFilter, InterruptView};
+use countersign_worker::store::{Refusal, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -17,8 +18,9 @@ use super::auth::{Caller, Scope};
 use super::cursor;
 use super::extract::{ApiJson, ApiPath, ApiQuery};
 use super::problem::Problem;
-use super::shapes::{Delivery, Interrupt, Page};
+use super::shapes::{Delivery, Interrupt, Page, rfc3339};
 use crate::state::AppState;
+use crate::succession::successor;
 
 /// What an interrupt can be.
 pub(crate) const STATUSES: [&str; 5] = ["open", "answered", "released", "superseded", "withdrawn"];
@@ -95,12 +97,24 @@ pub(super) fn known_status(status: Option<&str>, known: &[&str]) -> Result<(), P
     }
 }
 
-async fn visible(state: &AppState, caller: &Caller, id: &InterruptId) -> Result<Interrupt, Problem> {
+async fn visible(state: &AppState, caller: &Caller, id: &InterruptId) -> Result<InterruptView, Problem> {
     let view = state.engine.store().interrupt(id).await?;
-    if !caller.sees(&view.graph) {
-        return Err(countersign_worker::store::Refusal::UnknownInterrupt(id.clone()).into());
-    }
-    Ok(view.into())
+    if caller.sees(&view.graph) { Ok(view) } else { Err(Refusal::UnknownInterrupt(id.clone()).into()) }
+}
+
+/// The problem, with what is to be known of a point that no longer waits: what
+/// dropped it, when, and what asks in its place.
+pub(super) async fn explained(state: &AppState, error: RequestError) -> Problem {
+    let superseded = match &error {
+        RequestError::Store(StoreError::Refused(Refusal::Superseded { interrupt, .. })) => Some(interrupt.clone()),
+        _ => None,
+    };
+    let problem = Problem::of_change(error);
+    let Some(interrupt) = superseded else { return problem };
+    let store = state.engine.store();
+    let Ok(view) = store.interrupt(&interrupt).await else { return problem };
+    let replaced_by = successor(store.as_ref(), &view).await.ok().flatten().map(|view| view.id.to_string());
+    problem.with("at", view.closed_at.map(rfc3339)).with("closed_by", view.closed_by).with("replaced_by", replaced_by)
 }
 
 /// One interrupt, in whatever state.
@@ -114,7 +128,9 @@ pub(super) async fn show(
     ApiPath(id): ApiPath<InterruptId>,
 ) -> Result<Json<Interrupt>, Problem> {
     caller.require(Scope::ThreadsRead)?;
-    visible(&state, &caller, &id).await.map(Json)
+    let view = visible(&state, &caller, &id).await?;
+    let successor = successor(state.engine.store().as_ref(), &view).await?;
+    Ok(Json(Interrupt::from(view).replaced_by(successor.map(|view| view.id))))
 }
 
 /// The messages about an interrupt.
@@ -199,7 +215,10 @@ pub(super) async fn answer(
         content_hash: None,
         via: Via { channel: "api", identified: "token" },
     };
-    let voted = state.engine.vote(vote).await?;
+    let voted = match state.engine.vote(vote).await {
+        Ok(voted) => voted,
+        Err(error) => return Err(explained(&state, error).await),
+    };
     let status = if voted.repeated { StatusCode::OK } else { StatusCode::ACCEPTED };
     let reply = AnswerReply {
         interrupt_id: id.into(),

@@ -5,13 +5,17 @@
 //! OpenAPI description is made from the code.
 
 mod auth;
+mod course;
 mod cursor;
+mod events;
 mod extract;
 mod health;
+mod history;
 mod idempotency;
 mod interrupts;
 mod overview;
 mod problem;
+mod resume;
 mod shapes;
 mod sign_in;
 mod threads;
@@ -72,13 +76,16 @@ fn routes_v1() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(threads::list, threads::create))
         .routes(routes!(threads::show))
-        .routes(routes!(threads::history))
-        .routes(routes!(threads::run))
-        .routes(routes!(threads::resume))
-        .routes(routes!(threads::retry))
-        .routes(routes!(threads::pause))
+        .routes(routes!(history::history))
+        .routes(routes!(history::checkpoint))
+        .routes(routes!(course::edit))
+        .routes(routes!(course::run))
+        .routes(routes!(resume::resume))
+        .routes(routes!(resume::retry))
+        .routes(routes!(resume::pause))
         .routes(routes!(threads::cancel))
         .routes(routes!(threads::audit))
+        .routes(routes!(events::watch))
         .routes(routes!(interrupts::list))
         .routes(routes!(interrupts::show))
         .routes(routes!(interrupts::answer))

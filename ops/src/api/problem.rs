@@ -3,6 +3,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use countersign_kernel::fault::Fault;
+use countersign_kernel::ids::FrameId;
+use countersign_kernel::machine::EditRefused;
 use countersign_kernel::policy;
 use countersign_worker::engine::RequestError;
 use countersign_worker::store::{Refusal, StoreError};
@@ -69,6 +71,37 @@ impl Problem {
         self
     }
 
+    /// Values for the state that do not fit it, every fault.
+    pub(super) fn invalid_values(faults: Vec<Fault>) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid-values",
+            "The values do not fit the state",
+            "nothing was changed; mend what `errors` lists and send it again",
+        )
+        .errors(faults)
+    }
+
+    /// A sub-graph that the thread does not have.
+    pub(super) fn unknown_frame(frame: &FrameId) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "unknown-frame",
+            "There is no such sub-graph",
+            "the thread shows its unfinished sub-graphs as `frames`",
+        )
+        .with("frame", frame.as_str())
+    }
+
+    /// Why an edit or an amendment was not done: what does not fit are values,
+    /// no input.
+    pub(super) fn of_change(error: RequestError) -> Self {
+        match error {
+            RequestError::InvalidInput(faults) => Self::invalid_values(faults),
+            other => other.into(),
+        }
+    }
+
     /// Something in the caller's request that is well-formed but not right.
     pub fn invalid(name: &str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, name, "The request is not valid", detail)
@@ -124,8 +157,36 @@ impl From<RequestError> for Problem {
                 "nothing was started; mend what `errors` lists and send it again",
             )
             .errors(faults),
+            RequestError::Edit(refused) => edit_problem(refused),
+            RequestError::Misfit(misfit) => Self::new(
+                StatusCode::CONFLICT,
+                "graph-mismatch",
+                "The thread does not fit this build",
+                format!("{misfit}; run the build that it comes from, or one whose migrations take it up"),
+            ),
+            RequestError::ReExecutes(ref steps) => Self::new(
+                StatusCode::CONFLICT,
+                "re-executes",
+                "Steps that were done would be done again",
+                format!("{error}; nothing was changed"),
+            )
+            .with("steps", steps.iter().map(|s| json!({"address": s.address, "name": s.name})).collect::<Vec<_>>()),
             RequestError::Store(error) => error.into(),
         }
+    }
+}
+
+/// An edit, an amendment or a replay that cannot be done (R5, R13).
+fn edit_problem(refused: EditRefused) -> Problem {
+    let detail = refused.to_string();
+    match refused {
+        EditRefused::UnknownNode(node) => Problem::invalid("unknown-node", detail).with("node", node),
+        EditRefused::Ambiguous(nodes) => Problem::invalid("ambiguous-node", detail).with("nodes", nodes),
+        EditRefused::Invalid(faults) => Problem::invalid_values(faults),
+        EditRefused::NothingPending => {
+            Problem::new(StatusCode::CONFLICT, "nothing-pending", "Nothing is pending", detail)
+        }
+        EditRefused::UnknownFrame(frame) => Problem::unknown_frame(&frame),
     }
 }
 
@@ -207,6 +268,17 @@ impl From<Refusal> for Problem {
             )
             .errors(faults)
             .with("interrupt_id", interrupt.as_str()),
+            Refusal::UnknownCheckpoint(checkpoint) => {
+                Self::new(StatusCode::NOT_FOUND, "unknown-checkpoint", "There is no such checkpoint", detail)
+                    .with("checkpoint_id", checkpoint.as_str())
+            }
+            Refusal::CarriesUpdate { interrupt, thread } => Self::invalid("carries-update", detail)
+                .with("interrupt_id", interrupt.as_str())
+                .with("thread_id", thread.as_str()),
+            Refusal::NotAnswerable { interrupt } => {
+                conflict("not-answerable", "This point takes no answer without data")
+                    .with("interrupt_id", interrupt.as_str())
+            }
             Refusal::ThreadInterrupted => conflict("thread-interrupted", "The thread is waiting"),
             Refusal::ThreadBusy => conflict("thread-busy", "The thread is being run"),
             Refusal::ThreadChanged => conflict("thread-changed", "The thread has changed"),

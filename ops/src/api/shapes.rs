@@ -1,10 +1,11 @@
 //! What the API says, as JSON.
 
 use chrono::{DateTime, SecondsFormat};
+use countersign_kernel::ids::InterruptId;
+use countersign_kernel::machine::ParentPoint;
 use countersign_kernel::time::Timestamp;
-use countersign_worker::store::views::{
-    AuditEntry, DeliveryView, HistoryEntry, InterruptView, RunView, ThreadDetail, ThreadSummary,
-};
+use countersign_worker::engine::{FrameState, ThreadView};
+use countersign_worker::store::views::{AuditEntry, DeliveryView, InterruptView, RunView, ThreadSummary};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -71,8 +72,13 @@ pub(super) struct FullThread {
     /// The state at the newest checkpoint.
     #[schema(value_type = Object)]
     state: Map<String, Value>,
-    /// Nodes that have still to run.
+    /// The state with what finished tasks of the superstep have written.
+    #[schema(value_type = Object)]
+    values: Map<String, Value>,
+    /// Nodes that have still to run, one per task.
     next: Vec<String>,
+    /// Sub-graphs that have begun and not finished, outer ones first.
+    frames: Vec<Frame>,
     /// Open points.
     interrupts: Vec<Interrupt>,
     /// Why tasks failed, by task.
@@ -84,8 +90,45 @@ pub(super) struct FullThread {
 /// Why a task failed.
 #[derive(Serialize, ToSchema)]
 pub(super) struct TaskError {
+    /// The task; of one in a sub-graph, the tasks that lead to it, with slashes
+    /// between.
     task: String,
+    /// The tasks that lead to it, outermost first, and itself.
+    path: Vec<String>,
     message: String,
+}
+
+/// An unfinished sub-graph.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Frame {
+    /// What an edit of it and its history name as `frame`.
+    id: String,
+    graph: String,
+    /// The tasks that lead to it, outermost first.
+    path: Vec<String>,
+    /// Where it runs, as people read it.
+    address: String,
+    /// Its newest checkpoint.
+    checkpoint_id: String,
+    /// Its state, with what its finished tasks have written.
+    #[schema(value_type = Object)]
+    values: Map<String, Value>,
+    /// Nodes that have still to run in it, one per task.
+    next: Vec<String>,
+}
+
+impl From<FrameState> for Frame {
+    fn from(frame: FrameState) -> Self {
+        Self {
+            id: frame.frame.into(),
+            graph: frame.graph,
+            path: frame.path,
+            address: frame.address.to_string(),
+            checkpoint_id: frame.checkpoint.into(),
+            values: frame.values,
+            next: frame.next,
+        }
+    }
 }
 
 /// One request to advance a thread.
@@ -110,46 +153,24 @@ impl From<RunView> for Run {
     }
 }
 
-impl From<ThreadDetail> for FullThread {
-    fn from(detail: ThreadDetail) -> Self {
+impl From<ThreadView> for FullThread {
+    fn from(view: ThreadView) -> Self {
+        let ThreadView { detail, values, next, frames, failures, mut parents, .. } = view;
+        let interrupts = detail.interrupts.into_iter().map(|point| {
+            let parents = parents.remove(&point.id).unwrap_or_default();
+            Interrupt { parents: parents.into_iter().map(Into::into).collect(), ..point.into() }
+        });
+        let errors = failures.into_iter().map(|(path, message)| TaskError { task: path.join("/"), path, message });
         Self {
             thread: detail.summary.into(),
             checkpoint_id: detail.head.into(),
             state: detail.state,
-            next: detail.next,
-            interrupts: detail.interrupts.into_iter().map(Into::into).collect(),
-            errors: detail.errors.into_iter().map(|(task, message)| TaskError { task, message }).collect(),
+            values,
+            next,
+            frames: frames.into_iter().map(Into::into).collect(),
+            interrupts: interrupts.collect(),
+            errors: errors.collect(),
             runs: detail.runs.into_iter().map(Into::into).collect(),
-        }
-    }
-}
-
-/// A checkpoint of a thread's history.
-#[derive(Serialize, ToSchema)]
-pub(super) struct HistoryItem {
-    checkpoint_id: String,
-    parent_id: Option<String>,
-    /// input, loop, update or fork.
-    source: String,
-    superstep: u64,
-    /// The state at the start of that superstep.
-    #[schema(value_type = Object)]
-    state: Map<String, Value>,
-    /// The nodes of that superstep.
-    next: Vec<String>,
-    created_at: String,
-}
-
-impl From<HistoryEntry> for HistoryItem {
-    fn from(entry: HistoryEntry) -> Self {
-        Self {
-            checkpoint_id: entry.checkpoint.into(),
-            parent_id: entry.parent.map(Into::into),
-            source: entry.source,
-            superstep: entry.superstep,
-            state: entry.state,
-            next: entry.next,
-            created_at: rfc3339(entry.created_at),
         }
     }
 }
@@ -160,6 +181,8 @@ pub(super) struct Interrupt {
     id: String,
     thread_id: String,
     graph: String,
+    /// The sub-graph in which it waits, if any.
+    frame: Option<String>,
     /// Where, as people read it: `expense/manager@0`.
     address: String,
     /// approval, input, select, multi_select, modal, unlock, form; or
@@ -172,9 +195,50 @@ pub(super) struct Interrupt {
     deadline: Option<String>,
     asked_at: String,
     closed_at: Option<String>,
+    /// What an operator did that dropped it: edited, replayed, restarted or
+    /// cancelled. `null` if the flow itself closed it.
+    closed_by: Option<String>,
+    /// Of one that was superseded: the open point that asks in its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_by: Option<String>,
     #[serde(flatten)]
     request: Option<Request>,
     decision: Option<DecisionShape>,
+    /// With a thread: the containers around it, nearest first. One that takes
+    /// data can be named in a resume.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parents: Vec<Container>,
+}
+
+impl Interrupt {
+    /// With what asks in its place.
+    pub(super) fn replaced_by(self, successor: Option<InterruptId>) -> Self {
+        Self { replaced_by: successor.map(Into::into), ..self }
+    }
+}
+
+/// A container around a point.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Container {
+    id: String,
+    /// Where, as people read it.
+    address: String,
+    /// What it says of itself.
+    #[schema(value_type = Object)]
+    info: Value,
+    /// Whether it takes data.
+    takes_data: bool,
+}
+
+impl From<ParentPoint> for Container {
+    fn from(parent: ParentPoint) -> Self {
+        Self {
+            id: parent.id.into(),
+            address: parent.address.to_string(),
+            info: parent.info,
+            takes_data: parent.takes_data,
+        }
+    }
 }
 
 /// The part that people vote on.
@@ -204,6 +268,7 @@ impl From<InterruptView> for Interrupt {
             id: view.id.into(),
             thread_id: view.thread.into(),
             graph: view.graph,
+            frame: view.frame.map(Into::into),
             address: view.address,
             kind: view.kind,
             status: view.status,
@@ -211,6 +276,9 @@ impl From<InterruptView> for Interrupt {
             deadline: view.deadline.map(rfc3339),
             asked_at: rfc3339(view.asked_at),
             closed_at: view.closed_at.map(rfc3339),
+            closed_by: view.closed_by,
+            replaced_by: None,
+            parents: Vec::new(),
             request: view.request.map(|request| Request {
                 revision: request.revision,
                 content_hash: request.content_hash,

@@ -1,17 +1,13 @@
-//! Threads: start, look, resume, retry, pause, cancel.
-
-use std::collections::BTreeMap;
+//! Threads: start, list, look, cancel, audit.
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use countersign_kernel::fault::Fault;
-use countersign_kernel::ids::{InterruptId, RunId, ThreadId};
-use countersign_kernel::machine::Resume;
-use countersign_worker::engine::{ResumeRequest, Started};
+use countersign_kernel::ids::{RunId, ThreadId};
+use countersign_worker::engine::Started;
 use countersign_worker::store::views::ThreadFilter;
-use countersign_worker::store::{Accepted, Cancelled, Refusal};
+use countersign_worker::store::{Cancelled, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -19,10 +15,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{Caller, Scope};
 use super::cursor;
 use super::extract::{ApiJson, ApiPath, ApiQuery};
-use super::idempotency::Key;
-use super::interrupts::{check_size, known_status};
+use super::idempotency::{Key, replayed};
+use super::interrupts::known_status;
 use super::problem::Problem;
-use super::shapes::{AuditItem, FullThread, HistoryItem, Page, Thread};
+use super::shapes::{AuditItem, FullThread, Page, Thread};
 use crate::state::AppState;
 
 /// What a thread can be.
@@ -87,7 +83,7 @@ pub(super) struct RunReply {
 }
 
 impl RunReply {
-    fn of(thread: &ThreadId, run: &RunId, status: &'static str) -> Value {
+    pub(super) fn of(thread: &ThreadId, run: &RunId, status: &'static str) -> Value {
         json!({"thread_id": thread.as_str(), "run_id": run.as_str(), "status": status})
     }
 }
@@ -112,6 +108,9 @@ pub(super) async fn create(
     caller.require(Scope::ThreadsWrite)?;
     caller.require_graph(&body.graph)?;
     let request = json!(body);
+    if let Some(earlier) = key.earlier(&state, &caller, "POST /threads", &request).await? {
+        return Ok(earlier);
+    }
     let started = state
         .engine
         .start_once(&body.graph, &body.input, body.thread_id, &caller.principal, &|thread, run, status| {
@@ -121,7 +120,7 @@ pub(super) async fn create(
     Ok(started_reply(started))
 }
 
-fn started_reply(started: Started) -> Response {
+pub(super) fn started_reply(started: Started) -> Response {
     match started {
         Started::New { thread, run, status } => {
             (StatusCode::ACCEPTED, Json(RunReply::of(&thread, &run, status))).into_response()
@@ -130,12 +129,8 @@ fn started_reply(started: Started) -> Response {
     }
 }
 
-fn replayed(status: u16, body: String) -> Response {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-async fn visible(state: &AppState, caller: &Caller, thread: &ThreadId) -> Result<(), Problem> {
+/// What a token may not see does not exist for it.
+pub(super) async fn visible(state: &AppState, caller: &Caller, thread: &ThreadId) -> Result<(), Problem> {
     let detail = state.engine.store().thread(thread).await?;
     if caller.sees(&detail.summary.graph) { Ok(()) } else { Err(Refusal::UnknownThread(thread.clone()).into()) }
 }
@@ -151,229 +146,11 @@ pub(super) async fn show(
     ApiPath(id): ApiPath<ThreadId>,
 ) -> Result<Json<FullThread>, Problem> {
     caller.require(Scope::ThreadsRead)?;
-    let detail = state.engine.store().thread(&id).await?;
-    if !caller.sees(&detail.summary.graph) {
+    let view = state.engine.view(&id).await?;
+    if !caller.sees(&view.detail.summary.graph) {
         return Err(Refusal::UnknownThread(id).into());
     }
-    Ok(Json(detail.into()))
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct HistoryQuery {
-    /// At most 500; 50 when absent.
-    limit: Option<u32>,
-    /// `next_cursor` of the page before.
-    cursor: Option<String>,
-}
-
-/// The checkpoints of a thread, newest first.
-#[utoipa::path(
-    get, path = "/threads/{id}/history", params(("id" = String, Path), HistoryQuery),
-    responses((status = 200, body = Page<HistoryItem>), (status = 401, body = Problem), (status = 404, body = Problem))
-)]
-pub(super) async fn history(
-    State(state): State<AppState>,
-    caller: Caller,
-    ApiPath(id): ApiPath<ThreadId>,
-    ApiQuery(query): ApiQuery<HistoryQuery>,
-) -> Result<Json<Page<HistoryItem>>, Problem> {
-    caller.require(Scope::ThreadsRead)?;
-    visible(&state, &caller, &id).await?;
-    let limit = cursor::limit(query.limit)?;
-    // Checkpoints are numbered, so the number serves as the key's time.
-    let before = cursor::decode(&state, "history", query.cursor.as_deref())?.map(|keyset| keyset.at.as_micros());
-    let found = state.engine.store().history(&id, before, limit).await?;
-    let next_cursor = found.last().filter(|last| last.seq > 0).map(|last| {
-        let number = countersign_kernel::time::Timestamp::from_micros(last.seq);
-        cursor::encode(&state, "history", number, last.checkpoint.as_str())
-    });
-    Ok(Json(Page { items: found.into_iter().map(Into::into).collect(), next_cursor }))
-}
-
-/// What happens to points that wait.
-#[derive(Deserialize, Serialize, Clone, Copy, Default, PartialEq, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum OnWaiting {
-    /// Refuse the input.
-    #[default]
-    Refuse,
-    /// Drop what waits; it becomes superseded.
-    Discard,
-}
-
-/// New input for a thread.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RunBody {
-    /// What the flow takes.
-    #[schema(value_type = Object)]
-    input: Value,
-    /// What happens to points that wait.
-    #[serde(default)]
-    on_waiting: OnWaiting,
-}
-
-/// Gives a thread new input: the state is kept and the flow starts anew.
-#[utoipa::path(
-    post, path = "/threads/{id}/runs", params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)), request_body = RunBody,
-    responses((status = 202, body = RunReply), (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem))
-)]
-pub(super) async fn run(
-    State(state): State<AppState>,
-    caller: Caller,
-    key: Key,
-    ApiPath(id): ApiPath<ThreadId>,
-    ApiJson(body): ApiJson<RunBody>,
-) -> Result<Response, Problem> {
-    caller.require(Scope::ThreadsWrite)?;
-    visible(&state, &caller, &id).await?;
-    let discard = body.on_waiting == OnWaiting::Discard;
-    let (route, request) = (format!("POST /threads/{id}/runs"), json!(body));
-    let started = state
-        .engine
-        .restart(&id, &body.input, discard, &caller.principal, &|thread, run, status| {
-            key.entry(&caller, &route, &request, StatusCode::ACCEPTED, &RunReply::of(thread, run, status))
-        })
-        .await?;
-    Ok(started_reply(started))
-}
-
-/// A resume: answers and flags, all or nothing.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ResumeBody {
-    /// Answers by interrupt id; only these points run.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    answers: BTreeMap<String, Value>,
-    /// Releases breakpoints and pauses.
-    #[serde(default)]
-    r#continue: bool,
-    /// Runs failed tasks again with their recorded answers.
-    #[serde(default)]
-    retry: bool,
-    /// Runs every open point without an answer.
-    #[serde(default)]
-    resume_all: bool,
-    /// Amends the state of the waiting superstep. Not served yet.
-    #[schema(value_type = Option<Object>)]
-    update: Option<Value>,
-    /// Adds tasks to the waiting superstep. Not served yet.
-    #[schema(value_type = Option<Object>)]
-    goto: Option<Value>,
-    /// Adds tasks with arguments. Not served yet.
-    #[schema(value_type = Option<Object>)]
-    send: Option<Value>,
-}
-
-/// Resumes a thread. Each flag does only its own; one refusal refuses all.
-#[utoipa::path(
-    post, path = "/threads/{id}/resume", params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    request_body = ResumeBody,
-    responses(
-        (status = 202, body = RunReply), (status = 403, body = Problem), (status = 404, body = Problem),
-        (status = 409, body = Problem), (status = 422, body = Problem)
-    )
-)]
-pub(super) async fn resume(
-    State(state): State<AppState>,
-    caller: Caller,
-    key: Key,
-    ApiPath(id): ApiPath<ThreadId>,
-    ApiJson(body): ApiJson<ResumeBody>,
-) -> Result<Response, Problem> {
-    visible(&state, &caller, &id).await?;
-    let flags = Resume { release: body.r#continue, retry: body.retry, resume_all: body.resume_all };
-    if !flags.is_empty() {
-        caller.require(Scope::Operate)?;
-    }
-    if !body.answers.is_empty() {
-        caller.require(Scope::Answer)?;
-    }
-    if body.update.is_some() || body.goto.is_some() || body.send.is_some() {
-        return Err(Problem::invalid(
-            "unsupported-flag",
-            "`update`, `goto` and `send` are not served yet; nothing was recorded",
-        ));
-    }
-    if flags.is_empty() && body.answers.is_empty() {
-        return Err(Problem::invalid("empty-resume", "give `answers`, or one of `continue`, `retry`, `resume_all`"));
-    }
-    let mut answers = BTreeMap::new();
-    let mut faults = Vec::new();
-    for (interrupt, answer) in &body.answers {
-        check_size(&state, answer)?;
-        match InterruptId::parse(interrupt.clone()) {
-            Ok(interrupt) => {
-                answers.insert(interrupt, answer.clone());
-            }
-            Err(error) => faults.push(Fault::at(format!("/answers/{interrupt}"), error.to_string())),
-        }
-    }
-    if !faults.is_empty() {
-        return Err(Problem::new(
-            StatusCode::NOT_FOUND,
-            "unknown-interrupt",
-            "There is no such interrupt",
-            "nothing was recorded",
-        )
-        .errors(faults));
-    }
-    let reply = json!({"thread_id": id.as_str(), "status": "accepted"});
-    let request = ResumeRequest {
-        thread: id.clone(),
-        answers,
-        resume: flags,
-        operator: caller.may(Scope::Operate),
-        idempotency: key.entry(
-            &caller,
-            &format!("POST /threads/{id}/resume"),
-            &json!(body),
-            StatusCode::ACCEPTED,
-            &reply,
-        ),
-        principal: caller.principal,
-    };
-    match state.engine.resume(request).await? {
-        Accepted::Committed(_) => Ok((StatusCode::ACCEPTED, Json(reply)).into_response()),
-        Accepted::Replayed { status, body } => Ok(replayed(status, body)),
-    }
-}
-
-/// Runs failed tasks again with their recorded answers; puts a held thread
-/// back to work.
-#[utoipa::path(
-    post, path = "/threads/{id}/retry", params(("id" = String, Path)),
-    responses((status = 202), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn retry(
-    State(state): State<AppState>,
-    caller: Caller,
-    ApiPath(id): ApiPath<ThreadId>,
-) -> Result<Response, Problem> {
-    caller.require(Scope::Operate)?;
-    visible(&state, &caller, &id).await?;
-    state.engine.retry(&id, &caller.principal).await?;
-    Ok((StatusCode::ACCEPTED, Json(json!({"thread_id": id.as_str(), "status": "accepted"}))).into_response())
-}
-
-/// Pauses a thread at the end of the superstep it is in; a waiting thread
-/// pauses when it next wakes. `continue` releases it.
-#[utoipa::path(
-    post, path = "/threads/{id}/pause", params(("id" = String, Path)),
-    responses((status = 202), (status = 404, body = Problem), (status = 409, body = Problem))
-)]
-pub(super) async fn pause(
-    State(state): State<AppState>,
-    caller: Caller,
-    ApiPath(id): ApiPath<ThreadId>,
-) -> Result<Response, Problem> {
-    caller.require(Scope::Operate)?;
-    visible(&state, &caller, &id).await?;
-    state.engine.pause(&id, &caller.principal).await?;
-    Ok((StatusCode::ACCEPTED, Json(json!({"thread_id": id.as_str(), "status": "pause_requested"}))).into_response())
+    Ok(Json(view.into()))
 }
 
 /// Cancels a thread: at once when it rests, else at the end of the superstep.

@@ -94,7 +94,13 @@ impl DataFolder {
     /// The database.
     #[must_use]
     pub fn database(&self) -> PathBuf {
-        self.path.join("countersign.db")
+        Self::database_of(&self.path)
+    }
+
+    /// The database of a folder that this process need not have.
+    #[must_use]
+    pub fn database_of(path: &Path) -> PathBuf {
+        path.join("countersign.db")
     }
 
     /// The demo ledger.

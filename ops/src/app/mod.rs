@@ -1,5 +1,6 @@
 //! The whole server in one process: worker, notifier, API and pages, wired.
 
+mod check;
 mod demo;
 mod folder;
 mod http;
@@ -24,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub use self::check::{Check, check};
 pub use self::folder::DataFolder;
 pub use self::ledger::StoreLedger;
 use crate::api::{ADMIN_TOKEN, hash_token};
@@ -42,6 +44,9 @@ pub struct Options {
     /// Where to listen.
     pub port: Port,
 }
+
+/// Makes the flows that a program has beside those that ship.
+pub type Flows = fn() -> Result<Vec<CompiledGraph>, CompileError>;
 
 /// Where to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,12 @@ pub enum StartError {
         folder: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// There is nothing to look at.
+    #[error("there is no database at `{file}`; name the data folder with --data")]
+    NoDatabase {
+        /// Where it would be.
+        file: String,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}; choose another with COUNTERSIGN_LISTEN or --listen")]
@@ -243,10 +254,13 @@ fn engine_config(config: &Config) -> EngineConfig {
         concurrency: config.worker.concurrency,
         lease: config.worker.lease,
         max_attempts: config.worker.max_attempts,
+        events: config.worker.events,
+        keep_events: config.worker.keep_events,
         limits: Limits {
             payload_bytes: usize::try_from(config.limits.payload_bytes).unwrap_or(usize::MAX),
             state_key_bytes: usize::try_from(config.limits.state_key_bytes).unwrap_or(usize::MAX),
             tasks_per_superstep: usize::try_from(config.limits.tasks_per_superstep).unwrap_or(usize::MAX),
+            ..Limits::default()
         },
         supersteps_per_run: u32::try_from(config.limits.supersteps_per_run).unwrap_or(u32::MAX),
         ..EngineConfig::default()

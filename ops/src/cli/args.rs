@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use countersign_kernel::principal::{Approver, PrincipalError};
 
 use super::exit::HELP;
-use crate::api::{INTERRUPT_STATUSES, THREAD_STATUSES};
+use super::thread_args::Threads;
+use crate::api::INTERRUPT_STATUSES;
 use crate::config::ADMINISTRATOR;
 
 /// What the options that hold for every command stand under.
@@ -53,7 +54,7 @@ pub enum Command {
     Up(Up),
     /// Start a thread of a graph, or one per row of a file.
     Run(Run),
-    /// Look at threads.
+    /// Look at threads, and change their course.
     #[command(subcommand)]
     Threads(Threads),
     /// Look at what waits for people.
@@ -66,6 +67,10 @@ pub enum Command {
     SignIn(SignIn),
     /// Bring the database up to date, and stop.
     Migrate,
+    /// List the threads that this build could not go on with, before it is
+    /// deployed. Reads the data folder beside the server that runs on it, and
+    /// changes nothing. Exit code 1 if there are any.
+    Check,
     /// Print the commented reference of the configuration.
     Config(ShowConfig),
 }
@@ -123,32 +128,6 @@ impl Wait {
     pub fn limit(self) -> Option<Duration> {
         self.timeout.map(Duration::from_secs)
     }
-}
-
-/// What to see of threads.
-#[derive(Debug, Subcommand)]
-pub enum Threads {
-    /// List threads.
-    List(ListThreads),
-    /// Show one thread: its state and what it waits for.
-    Show {
-        /// The thread's id.
-        thread: String,
-    },
-}
-
-/// Options of `threads list`.
-#[derive(Debug, Args)]
-pub struct ListThreads {
-    /// Only in this status.
-    #[arg(long, value_parser = THREAD_STATUSES)]
-    pub status: Option<String>,
-    /// Only of this graph.
-    #[arg(long)]
-    pub graph: Option<String>,
-    /// At most so many.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    pub limit: u64,
 }
 
 /// What to see of interrupts.

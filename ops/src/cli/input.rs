@@ -10,13 +10,17 @@ use super::failure::CliError;
 
 /// A JSON value given as itself, as a file's name, or as `-`.
 ///
-/// A text that begins like an object, array or string is JSON; anything else
-/// names a file.
+/// A text that begins like an object, array or string, or is `null`, `true`,
+/// `false` or a number, is JSON; anything else names a file.
 pub(super) fn json(text: &str) -> Result<Value, CliError> {
     let usage = |what: String| CliError::new(Exit::Usage, what);
     let trimmed = text.trim();
     if trimmed.starts_with(['{', '[', '"']) {
         return serde_json::from_str(trimmed).map_err(|error| usage(format!("the JSON cannot be read: {error}")));
+    }
+    let scalar: Option<Value> = serde_json::from_str(trimmed).ok();
+    if let Some(scalar) = scalar {
+        return Ok(scalar);
     }
     if trimmed.is_empty() {
         return Err(usage("there is no JSON; {} is an empty object".to_owned()));
@@ -47,6 +51,9 @@ mod tests {
     #[test]
     fn json_is_told_from_a_file() {
         assert_eq!(json(" {\"a\": 1} "), Ok(value!({"a": 1})));
+        for (text, scalar) in [("null", value!(null)), ("true", value!(true)), (" -1.5 ", value!(-1.5))] {
+            assert_eq!(json(text), Ok(scalar));
+        }
         for (bad, said) in [("{", "cannot be read"), ("", "no JSON"), ("no-such-file.json", "no-such-file.json")] {
             let error = json(bad).expect_err(bad);
             assert_eq!(error.exit, Exit::Usage);

@@ -1,12 +1,14 @@
 //! The command line `countersign`.
 //!
-//! `up`, `migrate` and `config` work in this process; everything else is an
-//! HTTP client of the API. Results go to standard output, messages to standard
-//! error; [`Exit`] says how it ended.
+//! `up`, `migrate`, `check` and `config` work in this process; everything else
+//! is an HTTP client of the API. Results go to standard output, messages to
+//! standard error; [`Exit`] says how it ended.
 
 mod answer;
 mod args;
+mod check;
 pub mod client;
+mod course;
 mod each;
 mod exit;
 mod failure;
@@ -21,9 +23,11 @@ mod sign_in;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod thread_args;
 mod threads;
 mod up;
 mod wait;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,19 +35,30 @@ use std::path::PathBuf;
 use clap::Parser as _;
 use serde_json::json;
 
-pub use self::args::{
-    Answer, Cli, Command, Global, Interrupts, ListInterrupts, ListThreads, Run, ShowConfig, SignIn, Threads, Up, Wait,
-};
+pub use self::args::{Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, ShowConfig, SignIn, Up, Wait};
 pub use self::exit::Exit;
 pub use self::failure::CliError;
 pub use self::output::Output;
 use self::server::Session;
-use crate::app;
+pub use self::thread_args::{EditState, History, ListThreads, Replay, Resume, ThreadState, Threads};
+pub use self::watch::Watch;
+use crate::app::{self, Flows};
 use crate::config::{Config, DEFAULT_FILE, Log};
 
 /// Runs the program with these arguments and variables, and says how it ended.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>, env: &dyn Fn(&str) -> Option<String>) -> Exit {
+    main_with(arguments, env, || Ok(Vec::new()))
+}
+
+/// As [`main`], for a program with flows of its own beside those that ship. A
+/// flow of the same name replaces the shipped one.
+#[must_use]
+pub fn main_with(
+    arguments: impl IntoIterator<Item = OsString>,
+    env: &dyn Fn(&str) -> Option<String>,
+    flows: Flows,
+) -> Exit {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -57,7 +72,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, env: &dyn Fn(&str) ->
         .enable_all()
         .build()
         .map_err(|error| CliError::because(Exit::Failure, &error))
-        .and_then(|runtime| runtime.block_on(dispatch(cli, output, env)));
+        .and_then(|runtime| runtime.block_on(dispatch(cli, output, env, flows)));
     ended.unwrap_or_else(|error| {
         output.note(&format!("countersign: {error}"));
         output.detail(&error.to_json());
@@ -65,7 +80,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, env: &dyn Fn(&str) ->
     })
 }
 
-async fn dispatch(cli: Cli, output: Output, env: &dyn Fn(&str) -> Option<String>) -> Result<Exit, CliError> {
+async fn dispatch(
+    cli: Cli,
+    output: Output,
+    env: &dyn Fn(&str) -> Option<String>,
+    flows: Flows,
+) -> Result<Exit, CliError> {
     let Cli { global, command } = cli;
     if matches!(command, Command::Config(ShowConfig { check: false })) {
         output.result(&json!({"reference": DEFAULT_FILE}), || DEFAULT_FILE.trim_end().to_owned());
@@ -80,7 +100,7 @@ async fn dispatch(cli: Cli, output: Output, env: &dyn Fn(&str) -> Option<String>
         Command::Up(args) => {
             logging::start(&config.log);
             config.listen = args.listen.unwrap_or(config.listen);
-            up::run(&config, output, &args).await
+            up::run(&config, output, &args, flows).await
         }
         Command::Migrate => {
             logging::start(&quiet(&config));
@@ -97,21 +117,25 @@ async fn dispatch(cli: Cli, output: Output, env: &dyn Fn(&str) -> Option<String>
             });
             Ok(Exit::Ok)
         }
+        Command::Check => {
+            logging::start(&quiet(&config));
+            check::run(&config, &global, output, flows).await
+        }
         Command::Run(args) => {
             let work = async |session: &Session| run::run(&session.client, output, &args).await;
-            with_server(&config, &global, env, output, work).await
+            with_server(&config, &global, env, output, flows, work).await
         }
         Command::Answer(args) => {
             let work = async |session: &Session| answer::run(&session.client, output, &args).await;
-            with_server(&config, &global, env, output, work).await
+            with_server(&config, &global, env, output, flows, work).await
         }
         Command::Threads(args) => {
             let work = async |session: &Session| threads::run(&session.client, output, &args).await;
-            with_server(&config, &global, env, output, work).await
+            with_server(&config, &global, env, output, flows, work).await
         }
         Command::Interrupts(args) => {
             let work = async |session: &Session| interrupts::run(&session.client, output, &args).await;
-            with_server(&config, &global, env, output, work).await
+            with_server(&config, &global, env, output, flows, work).await
         }
         Command::SignIn(args) => {
             logging::start(&quiet(&config));
@@ -144,11 +168,12 @@ async fn with_server(
     global: &Global,
     env: &dyn Fn(&str) -> Option<String>,
     output: Output,
+    flows: Flows,
     work: impl AsyncFnOnce(&Session) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
     logging::start(&quiet(config));
     let session = tokio::select! {
-        session = Session::open(config, global, env) => session?,
+        session = Session::open(config, global, env, flows) => session?,
         () = signals::next() => return Err(stopped()),
     };
     let ended = tokio::select! {

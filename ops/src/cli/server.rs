@@ -36,6 +36,7 @@ impl Session {
         config: &Config,
         global: &Global,
         env: &dyn Fn(&str) -> Option<String>,
+        flows: app::Flows,
     ) -> Result<Self, CliError> {
         let named = Named::read(global, env);
         if let Some(server) = &named.server {
@@ -44,7 +45,8 @@ impl Session {
         // Starting takes the folder's lock, so this both looks and leaps: no
         // other process can come in between.
         let options = app::Options { demo: false, port: app::Port::Ephemeral };
-        match Box::pin(app::start(config, options)).await {
+        let flows = flows().map_err(|error| CliError::because(Exit::Failure, &error))?;
+        match Box::pin(app::start_with(config, options, flows)).await {
             Ok(running) => {
                 let client = Client::new(&running.base_url, Some(Secret::new(running.token.clone())))?;
                 Ok(Self { client, own: Some(running) })

@@ -3,24 +3,31 @@
 use countersign_kernel::ids::ThreadId;
 use serde_json::{Value, json};
 
-use super::args::{ListThreads, Threads};
 use super::client::{Client, ThreadSummary};
+use super::course;
 use super::exit::Exit;
 use super::failure::CliError;
 use super::output::{Output, plain, table};
 use super::pages;
+use super::thread_args::{ListThreads, Threads};
+use super::watch;
 
 /// Shows what the command line asks for.
 pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Result<Exit, CliError> {
     match args {
         Threads::List(args) => list(client, output, args).await,
         Threads::Show { thread } => {
-            // Checked here too: `..` would be dropped from the address.
-            let id = ThreadId::parse(thread.as_str()).map_err(|error| CliError::because(Exit::NotFound, &error))?;
+            let id = course::id(ThreadId::parse, thread)?;
             let thread = client.thread(id.as_str()).await?;
             output.result(&thread, || describe(&thread));
             Ok(Exit::Ok)
         }
+        Threads::State(args) => course::state(client, output, args).await,
+        Threads::History(args) => course::history(client, output, args).await,
+        Threads::Replay(args) => course::replay(client, output, args).await,
+        Threads::Resume(args) => course::resume(client, output, args).await,
+        Threads::Watch(args) => watch::run(client, output, args).await,
+        Threads::Pause { thread, now } => course::pause(client, output, thread, *now).await,
     }
 }
 
@@ -86,9 +93,11 @@ pub(super) fn describe(thread: &Value) -> String {
     field("next", next.join(", "));
     let errors = thread["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     errors.iter().for_each(|error| field("error", error_text(error)));
-    if let Some(state) = thread["state"].as_object().filter(|state| !state.is_empty()) {
-        lines.push("state".to_owned());
-        lines.extend(state.iter().map(|(key, value)| format!("  {}: {value}", plain(key))));
+    // What finished tasks have written is part of it, as far as the server says.
+    let state = thread.get("values").unwrap_or(&thread["state"]);
+    lines.extend(values(state, ""));
+    for frame in thread["frames"].as_array().into_iter().flatten() {
+        describe_frame(frame, &mut lines);
     }
     let interrupts = thread["interrupts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let open: Vec<&Value> = interrupts.iter().filter(|point| is_open(point)).collect();
@@ -99,13 +108,32 @@ pub(super) fn describe(thread: &Value) -> String {
     lines.join("\n")
 }
 
+/// A state, key by key.
+pub(super) fn values(state: &Value, margin: &str) -> Vec<String> {
+    let Some(state) = state.as_object().filter(|state| !state.is_empty()) else { return Vec::new() };
+    let keys = state.iter().map(|(key, value)| format!("{margin}  {}: {value}", plain(key)));
+    std::iter::once(format!("{margin}state")).chain(keys).collect()
+}
+
+fn describe_frame(frame: &Value, lines: &mut Vec<String>) {
+    lines.push(format!("inside {}  frame {}", scalar(&frame["address"]), scalar(&frame["id"])));
+    let next: Vec<String> = frame["next"].as_array().into_iter().flatten().map(scalar).collect();
+    if !next.is_empty() {
+        lines.push(format!("  next {}", next.join(", ")));
+    }
+    lines.extend(values(&frame["values"], "  "));
+}
+
 fn is_open(point: &Value) -> bool {
     matches!(point["status"].as_str(), None | Some("open" | "pending" | "waiting"))
 }
 
 fn error_text(error: &Value) -> String {
     match error.get("message") {
-        Some(message) => scalar(message),
+        Some(message) => match scalar(&error["task"]) {
+            task if task.is_empty() => scalar(message),
+            task => format!("{task}: {}", scalar(message)),
+        },
         None => scalar(error),
     }
 }

@@ -11,9 +11,10 @@ use crate::app;
 use crate::config::Config;
 
 /// Runs until a signal. The first one stops gracefully, a second one at once.
-pub(super) async fn run(config: &Config, output: Output, args: &Up) -> Result<Exit, CliError> {
+pub(super) async fn run(config: &Config, output: Output, args: &Up, flows: app::Flows) -> Result<Exit, CliError> {
     let options = app::Options { demo: args.demo, port: app::Port::Configured };
-    let running = Box::pin(app::start(config, options)).await.map_err(|error| match error {
+    let flows = flows().map_err(|error| CliError::because(Exit::Failure, &error))?;
+    let running = Box::pin(app::start_with(config, options, flows)).await.map_err(|error| match error {
         app::StartError::AlreadyRunning { address } => CliError::new(
             Exit::NoServer,
             format!("a server runs on {} already, at {address}; stop it or use --data", config.data_dir.display()),

@@ -72,6 +72,10 @@ pub struct Worker {
     /// How often a thread may lose its worker without progress before it is
     /// held.
     pub max_attempts: u32,
+    /// Whether events are kept for those who watch threads.
+    pub events: bool,
+    /// How long.
+    pub keep_events: Duration,
 }
 
 impl Default for Worker {
@@ -81,6 +85,8 @@ impl Default for Worker {
             lease: Duration::from_secs(15),
             poll_interval: Duration::from_millis(500),
             max_attempts: 5,
+            events: true,
+            keep_events: Duration::from_hours(168),
         }
     }
 }
@@ -94,6 +100,8 @@ impl Worker {
             lease: Duration::from_secs(section.whole("lease_seconds", default.lease.as_secs(), 1..=3_600)),
             poll_interval: Duration::from_millis(section.whole("poll_interval_ms", 500, 10..=60_000)),
             max_attempts: u32::try_from(section.whole("max_attempts", 5, 1..=1_000)).unwrap_or(default.max_attempts),
+            events: section.flag("events", default.events),
+            keep_events: Duration::from_hours(section.whole("keep_events_hours", 168, 1..=87_600)),
         };
         section.finish();
         worker

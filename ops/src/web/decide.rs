@@ -16,11 +16,13 @@ use countersign_worker::store::{Refusal, StoreError};
 use serde_json::Value;
 
 use super::answer::{Posted, build};
-use super::decision::{Banner, DecisionPage, PointPage};
+use super::decision::{Banner, DecisionPage, PointPage, is_stop};
+use super::over::Successor;
 use super::page::{render, see_other};
 use super::problem::Problem;
 use super::site::Site;
 use crate::state::AppState;
+use crate::succession::successor;
 
 /// Who looks, and how we know.
 #[derive(Debug, Clone)]
@@ -50,19 +52,25 @@ pub(super) struct Case {
     pub(super) standing: RequestView,
     /// Whether the visitor is among those who may decide.
     pub(super) admitted: bool,
+    /// What asks in its place, if it was superseded.
+    pub(super) successor: Option<Successor>,
 }
 
 enum Found {
     Case(Box<Case>),
-    /// A point that people are not asked about.
-    Point(Box<InterruptView>),
+    /// A point that people are not asked about, and what waits in its place.
+    Point(Box<(InterruptView, Option<InterruptView>)>),
 }
 
 impl Visit {
     /// The page as it stands. Decides nothing.
     pub(super) async fn show(&self) -> Result<Response, Problem> {
         match self.find().await? {
-            Found::Point(view) => Ok(render(StatusCode::OK, &PointPage::new(&self.state, self.site.clone(), &view))),
+            Found::Point(point) => {
+                let (view, successor) = *point;
+                let page = PointPage::new(&self.state, self.site.clone(), &view, successor.as_ref());
+                Ok(render(StatusCode::OK, &page))
+            }
             Found::Case(case) => {
                 let announced = self.visitor.announced.as_ref().map(|(_, hash)| hash);
                 let changed = announced.is_some_and(|hash| *hash != case.standing.content_hash);
@@ -76,7 +84,10 @@ impl Visit {
     /// Records the answer that was posted and leads back to `here`, or says
     /// why it was not recorded.
     pub(super) async fn decide(&self, posted: &Posted, here: &str) -> Result<Response, Problem> {
-        let Found::Case(case) = self.find().await? else { return Err(Problem::NotAsked) };
+        let case = match self.find().await? {
+            Found::Case(case) => case,
+            Found::Point(point) => return self.release(&point.0).await,
+        };
         if !case.admitted {
             return Err(Problem::NotAsked);
         }
@@ -109,6 +120,32 @@ impl Visit {
             Ok(_) => Ok(see_other(here)),
             Err(RequestError::Store(StoreError::Refused(refusal))) => self.refused(refusal, posted).await,
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets a thread go on that stopped at a breakpoint or a pause: only the
+    /// administrator has that page.
+    async fn release(&self, view: &InterruptView) -> Result<Response, Problem> {
+        let thread = format!("{}/threads/{}", self.site.prefix, view.thread);
+        if !is_stop(&view.kind) {
+            return Err(Problem::NotAsked);
+        }
+        let vote = VoteRequest {
+            interrupt: self.interrupt.clone(),
+            principal: self.visitor.principal.clone(),
+            operator: true,
+            answer: Value::Null,
+            revision: None,
+            content_hash: None,
+            via: self.visitor.via.clone(),
+        };
+        match self.state.engine.vote(vote).await {
+            // Somebody else was faster: the page says so.
+            Err(RequestError::Store(StoreError::Refused(
+                Refusal::Superseded { .. } | Refusal::AlreadyAnswered { .. },
+            ))) => self.show().await,
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(see_other(&thread)),
         }
     }
 
@@ -184,9 +221,11 @@ impl Visit {
         if announced.is_some_and(|(thread, _)| *thread != view.thread) {
             return Err(Problem::NoRequest);
         }
+        let successor = successor(self.state.engine.store().as_ref(), &view).await?;
         let Some(standing) = view.request.clone() else {
             let refuse = if announced.is_some() { Problem::NoRequest } else { Problem::NotAsked };
-            return if self.visitor.administrator { Ok(Found::Point(Box::new(view))) } else { Err(refuse) };
+            let point = Found::Point(Box::new((view, successor)));
+            return if self.visitor.administrator { Ok(point) } else { Err(refuse) };
         };
         let request = Request::from_payload(&view.payload).map_err(|error| {
             tracing::error!(%error, interrupt = %view.id, "a request cannot be read");
@@ -198,7 +237,8 @@ impl Visit {
         if !admitted && !self.visitor.administrator {
             return Err(Problem::NotAsked);
         }
-        Ok(Found::Case(Box::new(Case { view, request, standing, admitted })))
+        let successor = successor.map(|view| Successor::new(&self.state, &self.visitor, &view));
+        Ok(Found::Case(Box::new(Case { view, request, standing, admitted, successor })))
     }
 }
 

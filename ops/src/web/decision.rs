@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::answer::Posted;
 use super::decide::{Case, Visit};
 use super::fields::{Control, FormView, sentence};
+use super::over::{self, Again};
 use super::people;
 use super::site::Site;
 use super::time::Moment;
@@ -58,10 +59,7 @@ impl Banner {
 
     /// It ended meanwhile.
     pub(super) fn not_recorded_over() -> Self {
-        Self {
-            title: "No longer needed",
-            text: "The request stopped waiting before you answered: nothing was recorded.",
-        }
+        Self { title: "Not recorded", text: "The request stopped waiting before you answered: nothing was recorded." }
     }
 }
 
@@ -80,8 +78,12 @@ pub(super) struct Panel {
     pub(super) at: Option<Moment>,
     /// The answer.
     pub(super) rows: Vec<Detail>,
+    /// What happened, if nobody decided.
+    pub(super) what: Option<&'static str>,
     /// What it means.
     pub(super) after: String,
+    /// What asks in its place.
+    pub(super) again: Option<Again>,
 }
 
 /// The page of a request.
@@ -159,12 +161,22 @@ pub(super) struct PointPage {
     pub(super) asked_at: Moment,
     pub(super) payload: Option<String>,
     pub(super) answered: Option<(String, Moment)>,
+    /// What happened to one that no longer waits.
+    pub(super) what: Option<&'static str>,
+    /// The page of what waits in its place.
+    pub(super) successor: Option<String>,
+    /// Whether a button lets the thread go on.
+    pub(super) stops: bool,
 }
 
 impl PointPage {
     /// The page of this point.
-    pub(super) fn new(state: &AppState, site: Site, view: &InterruptView) -> Self {
+    pub(super) fn new(state: &AppState, site: Site, view: &InterruptView, successor: Option<&InterruptView>) -> Self {
+        let over = view.status != "open" && view.answered.is_none();
         Self {
+            what: over.then(|| over::what_happened(view)),
+            successor: successor.map(|view| format!("{}/interrupts/{}", site.prefix, view.id)),
+            stops: view.status == "open" && is_stop(&view.kind),
             site,
             id: view.id.to_string(),
             kind: view.kind.clone(),
@@ -180,6 +192,12 @@ impl PointPage {
                 .map(|answered| (people::names(state, &answered.by), Moment::of(answered.at))),
         }
     }
+}
+
+/// Whether a point of this kind is a stop, which is released rather than
+/// answered.
+pub(super) fn is_stop(kind: &str) -> bool {
+    matches!(kind, "break" | "pause")
 }
 
 /// JSON as people read it.
@@ -225,26 +243,27 @@ fn panel(visit: &Visit, case: &Case) -> Option<Panel> {
             who: people::names(&visit.state, &answered.by),
             at: Some(Moment::of(answered.at)),
             rows: answer_rows(question, value),
+            what: None,
+            again: None,
             after: "The decision is on record and cannot be changed. There is nothing more to do here.".to_owned(),
         });
     }
     if !case.is_open() {
-        let after = match view.status.as_str() {
-            "released" => "The flow went on without an answer. Nothing is left to decide.",
-            "withdrawn" => "The flow withdrew this request. Nothing is left to decide.",
-            _ => {
-                "The flow went on another way or was cancelled, so this request no longer counts. If an answer is \
-                 still needed, you will be asked again."
-            }
-        };
+        let by_link = visit.visitor.announced.is_some();
+        let again = case
+            .successor
+            .as_ref()
+            .map(|successor| over::where_to_go(successor, by_link, &visit.site.prefix, visit.visitor.administrator));
         return Some(Panel {
             look: "over",
-            word: "No longer needed".to_owned(),
+            word: if again.is_some() { "Replaced by a new request" } else { "No longer needed" }.to_owned(),
             lead: "",
             who: String::new(),
             at: view.closed_at.map(Moment::of),
             rows: Vec::new(),
-            after: after.to_owned(),
+            what: Some(over::what_happened(view)),
+            after: over::what_counts(view, again.is_some()),
+            again,
         });
     }
     let (who, value, at) = visit.own_vote(case)?;
@@ -258,6 +277,8 @@ fn panel(visit: &Visit, case: &Case) -> Option<Panel> {
         rows: std::iter::once(Detail { label: "Your vote".to_owned(), value: word(question, value) })
             .chain(answer_rows(question, value))
             .collect(),
+        what: None,
+        again: None,
         after: format!(
             "{have} of {need} votes are in. The request waits for others now; there is nothing more for you \
                         to do."

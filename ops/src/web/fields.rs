@@ -3,6 +3,7 @@
 use countersign_kernel::fault::Fault;
 use countersign_kernel::question::{Choice, Field, FieldKind, Question, fields};
 use countersign_worker::store::views::RequestView;
+use serde_json::Value;
 
 use super::answer::{FIELD, Posted, concerns};
 
@@ -247,7 +248,19 @@ fn form_field(field: &Field) -> FieldView {
         }
         FieldKind::Date | FieldKind::Integer | FieldKind::Number => {}
     }
+    if let Some(default) = &field.default {
+        prefill(&mut view, default);
+    }
     view
+}
+
+/// What stands in a field until somebody changes it.
+fn prefill(view: &mut FieldView, default: &Value) {
+    let text = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+    if view.options.iter().any(|option| option.value == text) {
+        view.options.iter_mut().for_each(|option| option.chosen = option.value == text);
+    }
+    view.value = text;
 }
 
 fn option(value: &str, label: &str) -> OptionView {

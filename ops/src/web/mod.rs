@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `GET`, `POST /d/{token}` | whoever holds the personal link |
 //! | `GET /signin/{token}`, `POST /signout` | everybody |
-//! | `GET /`, `/threads/{id}` | signed in |
+//! | `GET /`, `/threads/{id}`, `/threads/{id}/checkpoints/{checkpoint}` | signed in |
+//! | `POST /threads/{id}/checkpoints/{checkpoint}` | the administrator |
 //! | `GET`, `POST /interrupts/{id}` | signed in |
 //! | `GET /mailbox`, `/mailbox/{id}`, `/mailbox/{id}/html` | the administrator |
 //! | `GET /assets/style.css`, `/assets/icon.svg`, `/favicon.ico` | everybody |
@@ -16,6 +17,7 @@
 
 mod answer;
 mod assets;
+mod checkpoint;
 mod decide;
 mod decision;
 mod doors;
@@ -23,6 +25,7 @@ mod fields;
 mod home;
 mod mailbox;
 mod origin;
+mod over;
 mod page;
 mod people;
 mod problem;
@@ -50,6 +53,7 @@ pub fn router(state: AppState) -> Router {
         .route("/d/{token}", get(doors::show_link).post(doors::decide_link))
         .route("/interrupts/{id}", get(doors::show_page).post(doors::decide_page))
         .route("/threads/{id}", get(thread::show))
+        .route("/threads/{id}/checkpoints/{checkpoint}", get(checkpoint::show).post(checkpoint::run_again))
         .route("/mailbox", get(mailbox::list))
         .route("/mailbox/{id}", get(mailbox::show))
         .route("/mailbox/{id}/html", get(mailbox::html))

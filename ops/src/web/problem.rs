@@ -30,6 +30,8 @@ pub(super) enum Problem {
     NoRequest,
     /// There is no such thread.
     NoThread,
+    /// The thread has no such checkpoint.
+    NoCheckpoint,
     /// There is no such mail.
     NoMail,
     /// There is no such page.
@@ -64,6 +66,7 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Refused(Refusal::UnknownInterrupt(_)) => Self::NoRequest,
             StoreError::Refused(Refusal::UnknownThread(_)) => Self::NoThread,
+            StoreError::Refused(Refusal::UnknownCheckpoint(_)) => Self::NoCheckpoint,
             StoreError::Refused(Refusal::NotAllowed { .. } | Refusal::OperatorOnly { .. }) => Self::NotAsked,
             error => {
                 tracing::error!(%error, "a page could not be shown");
@@ -149,7 +152,9 @@ impl Problem {
                 LinkFault::UnknownKey | LinkFault::Replaced | LinkFault::Expired { .. } => StatusCode::GONE,
             },
             Self::Nobody | Self::NotAsked | Self::NotAdministrator | Self::FromElsewhere => StatusCode::FORBIDDEN,
-            Self::NoRequest | Self::NoThread | Self::NoMail | Self::NoPage => StatusCode::NOT_FOUND,
+            Self::NoRequest | Self::NoThread | Self::NoCheckpoint | Self::NoMail | Self::NoPage => {
+                StatusCode::NOT_FOUND
+            }
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::SignedOut => StatusCode::UNAUTHORIZED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -201,6 +206,11 @@ impl Problem {
                 "No such thread",
                 "There is no thread at this address.",
                 "Check the address, or look at the latest threads on the first page.",
+            ),
+            Self::NoCheckpoint => (
+                "No such checkpoint",
+                "The thread has no checkpoint at this address.",
+                "Check the address, or look at the history on the thread's page.",
             ),
             Self::NoMail => {
                 ("No such mail", "There is no mail at this address.", "The mailbox lists the mails there are.")

@@ -6,7 +6,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use countersign_kernel::ids::ThreadId;
+use countersign_worker::engine::{FrameState, ThreadView};
 use countersign_worker::store::views::{DeliveryView, HistoryEntry, InterruptView, RunView};
+use serde_json::{Map, Value};
 
 use super::decision::{kind_word, plain};
 use super::home::ThreadRow;
@@ -16,10 +18,15 @@ use super::problem::{Problem, Segment};
 use super::session::Session;
 use super::site::Site;
 use super::time::Moment;
+use crate::line::Line;
 use crate::state::AppState;
 
 /// Checkpoints shown, the newest first.
 const HISTORY_SHOWN: u32 = 50;
+/// Sub-graphs shown.
+const FRAMES_SHOWN: usize = 20;
+/// Checkpoints of a sub-graph shown, the newest first.
+const FRAME_HISTORY_SHOWN: u32 = 10;
 /// Deliveries shown for each interrupt.
 const DELIVERIES_SHOWN: u32 = 50;
 /// Interrupts shown with their deliveries.
@@ -29,6 +36,8 @@ const INTERRUPTS_SHOWN: usize = 50;
 #[template(path = "thread.html")]
 pub(super) struct ThreadPage {
     pub(super) site: Site,
+    /// Whether the visitor may run the thread again.
+    pub(super) operator: bool,
     pub(super) line: ThreadRow,
     pub(super) graph_version: u32,
     pub(super) started_by: String,
@@ -40,9 +49,46 @@ pub(super) struct ThreadPage {
     pub(super) waits: Vec<WaitView>,
     /// How many more interrupts are open.
     pub(super) waits_more: usize,
-    /// Key, value, and whether the value has a structure.
-    pub(super) state: Vec<(String, String, bool)>,
+    pub(super) state: Vec<StateRow>,
+    /// Sub-graphs that have begun and not finished.
+    pub(super) frames: Vec<FrameCard>,
     pub(super) runs: Vec<RunRow>,
+    pub(super) history: Vec<HistoryRow>,
+}
+
+impl ThreadPage {
+    /// Whether a line of the history was left.
+    fn has_left(&self) -> bool {
+        self.history.iter().any(|row| !row.current)
+    }
+}
+
+/// One key of a state.
+#[derive(Debug, Clone)]
+pub(super) struct StateRow {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// Whether the value has a structure.
+    pub(super) structured: bool,
+}
+
+/// A state as it is shown.
+pub(super) fn state_rows(state: Map<String, Value>) -> Vec<StateRow> {
+    let row = |(key, value): (String, Value)| StateRow {
+        value: plain(&value),
+        structured: value.is_array() || value.is_object(),
+        key,
+    };
+    state.into_iter().map(row).collect()
+}
+
+/// An unfinished sub-graph.
+#[derive(Debug, Clone)]
+pub(super) struct FrameCard {
+    pub(super) graph: String,
+    pub(super) address: String,
+    pub(super) next: String,
+    pub(super) state: Vec<StateRow>,
     pub(super) history: Vec<HistoryRow>,
 }
 
@@ -84,24 +130,32 @@ pub(super) struct RunRow {
 /// One checkpoint.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryRow {
+    pub(super) checkpoint: String,
     pub(super) seq: i64,
     pub(super) superstep: u64,
-    pub(super) source: String,
+    pub(super) source: &'static str,
     pub(super) next: String,
     pub(super) created_at: Moment,
+    /// Whether the newest checkpoint descends from it.
+    pub(super) current: bool,
 }
 
 /// `GET /threads/{id}`.
 pub(super) async fn show(
-    _session: Session,
+    session: Session,
     State(state): State<AppState>,
     Extension(site): Extension<Site>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let id = ThreadId::parse(id).map_err(|_| Problem::NoThread)?;
     let store = state.engine.store();
-    let thread = store.thread(&id).await?;
-    let history = store.history(&id, None, HISTORY_SHOWN).await?;
+    let ThreadView { detail: thread, values, next, frames: inside, failures, .. } = state.engine.view(&id).await?;
+    let history = store.history(&id, None, None, HISTORY_SHOWN).await?;
+    let mut frames = Vec::new();
+    for frame in inside.into_iter().take(FRAMES_SHOWN) {
+        let history = store.history(&id, Some(&frame.frame), None, FRAME_HISTORY_SHOWN).await?;
+        frames.push(frame_card(frame, &history));
+    }
     let mut waits = Vec::new();
     for view in thread.interrupts.iter().take(INTERRUPTS_SHOWN) {
         let deliveries = store.deliveries(Some(&view.id), None, DELIVERIES_SHOWN).await?;
@@ -109,29 +163,27 @@ pub(super) async fn show(
     }
     let page = ThreadPage {
         site,
+        operator: session.administrator,
         line: ThreadRow::new(&thread.summary),
         graph_version: thread.summary.graph_version,
         started_by: people::name(&state, &thread.summary.started_by),
         created_at: Moment::of(thread.summary.created_at),
         error: thread.summary.error,
         held_reason: thread.summary.held_reason,
-        errors: thread.errors,
-        next: thread.next,
+        errors: failures.into_iter().map(|(path, message)| (path.join(" / "), message)).collect(),
+        next,
         waits_more: thread.interrupts.len().saturating_sub(INTERRUPTS_SHOWN),
         waits,
-        state: thread
-            .state
-            .into_iter()
-            .map(|(key, value)| (key, plain(&value), value.is_array() || value.is_object()))
-            .collect(),
+        state: state_rows(values),
+        frames,
         runs: thread.runs.iter().map(run).collect(),
-        history: history.iter().map(step).collect(),
+        history: steps(&history),
     };
     Ok(render(StatusCode::OK, &page))
 }
 
 fn wait(state: &AppState, view: &InterruptView, deliveries: &[DeliveryView]) -> WaitView {
-    let title = view.payload.get("title").and_then(serde_json::Value::as_str);
+    let title = view.payload.get("title").and_then(Value::as_str);
     let votes = view.request.as_ref().map(|request| format!("{} of {} votes", request.have, request.need));
     WaitView {
         id: view.id.to_string(),
@@ -167,12 +219,40 @@ fn run(run: &RunView) -> RunRow {
     }
 }
 
-fn step(entry: &HistoryEntry) -> HistoryRow {
+fn frame_card(frame: FrameState, history: &[HistoryEntry]) -> FrameCard {
+    FrameCard {
+        graph: frame.graph,
+        address: frame.address.to_string(),
+        next: frame.next.join(", "),
+        state: state_rows(frame.values),
+        history: steps(history),
+    }
+}
+
+fn steps(history: &[HistoryEntry]) -> Vec<HistoryRow> {
+    let mut line = Line::default();
+    history.iter().map(|entry| step(entry, &mut line)).collect()
+}
+
+fn step(entry: &HistoryEntry, line: &mut Line) -> HistoryRow {
     HistoryRow {
+        checkpoint: entry.checkpoint.to_string(),
         seq: entry.seq,
         superstep: entry.superstep,
-        source: entry.source.clone(),
+        source: source_word(&entry.source),
         next: if entry.next.is_empty() { "–".to_owned() } else { entry.next.join(", ") },
         created_at: Moment::of(entry.created_at),
+        current: line.holds(&entry.checkpoint, entry.parent.as_ref()),
+    }
+}
+
+/// Where a checkpoint came from, as people read it.
+pub(super) fn source_word(source: &str) -> &'static str {
+    match source {
+        "input" => "input",
+        "update" => "edit",
+        "amend" => "amendment",
+        "fork" => "run again",
+        _ => "superstep",
     }
 }

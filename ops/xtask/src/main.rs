@@ -1,5 +1,6 @@
 //! Everything a developer does, by name: `cargo xtask help`.
 
+mod conformance;
 mod lint;
 mod process;
 mod test;
@@ -23,6 +24,8 @@ enum Task {
     Tidy,
     /// What has to hold before a change goes in: lint, then test.
     Ci,
+    /// Recorded scenarios of reference systems, against the kernel.
+    Conformance(conformance::Options),
     /// The server with sample threads, on a data folder of its own.
     Demo,
 }
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Task::Lint => lint::run(),
         Task::Tidy => tidy::run(),
         Task::Ci => lint::run().and_then(|()| test::run(&test::Options::default())),
+        Task::Conformance(options) => return conformance::run(&options),
         Task::Demo => cargo(["run", "-p", "countersign", "--", "up", "--demo", "--data", "target/demo"]).done(),
     };
     match done {

@@ -24,7 +24,7 @@ async fn eventful(place: &Place, name: &str) -> ThreadId {
         let vote = place.vote(&id, &who, &["manager"], json!({"approved": true}));
         place.store.record_vote(vote).await.expect("accepted");
     }
-    place.store.pause(&thread, &operator(), at(12)).await.expect("asked for");
+    place.store.pause(&thread, &operator(), place.job(), at(12)).await.expect("asked for");
     thread
 }
 

@@ -77,10 +77,13 @@ fn writes(place: &Place, fence: Fence) -> (StepCommit, Flush, StepResult) {
         fence,
         seq: 0,
         tasks: vec![("a".into(), TaskRecord { error: Some("old".into()), ..TaskRecord::default() })],
+        events: Vec::new(),
+        now: at(30),
     };
     let result = StepResult {
         thread,
         fence,
+        frame: None,
         seq: 0,
         occurrence: place.checkpoint(0, at(0)).body.tasks[0].address.clone(),
         name: "pay".into(),
@@ -101,7 +104,7 @@ async fn assert_fenced(place: &Place, fence: Fence) {
     assert_eq!((after.seq, after.fence, &after.records), (before.seq, before.fence, &before.records));
     assert!(after.records.is_empty());
     assert_eq!(place.backend.count("steps").await, 0);
-    assert_eq!(place.store.history(&thread("t"), None, 10).await.expect("there").len(), 1);
+    assert_eq!(place.store.history(&thread("t"), None, None, 10).await.expect("there").len(), 1);
 }
 
 async fn no_write_succeeds_with_an_old_fence(place: &Place) {

@@ -45,7 +45,7 @@ async fn a_commit_moves_the_head_and_writes_what_changed(place: &Place) {
     let detail = place.store.thread(&thread).await.expect("there");
     assert_eq!((&detail.state["n"], &detail.state["word"]), (&json!(1), &json!("ä 🖋")));
     assert_eq!(place.backend.count("state_values").await, 3, "what did not change is not written again");
-    let history = place.store.history(&thread, None, 10).await.expect("there");
+    let history = place.store.history(&thread, None, None, 10).await.expect("there");
     assert_eq!(history.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [2, 1, 0]);
     assert_eq!((&history[1].checkpoint, &history[2].state["n"]), (&head, &json!(0)));
 }
@@ -65,7 +65,7 @@ async fn appended_items_are_rows_and_read_back_in_order(place: &Place) {
     }
     let log = json!([[1, 0], [2, 0], [2, 1], [3, 0], [3, 1], [3, 2]]);
     assert_eq!(place.store.thread(&thread).await.expect("there").state["log"], log);
-    let history = place.store.history(&thread, Some(3), 10).await.expect("there");
+    let history = place.store.history(&thread, None, Some(3), 10).await.expect("there");
     assert_eq!(history[0].state["log"], json!([[1, 0], [2, 0], [2, 1]]), "a checkpoint knows its length");
     assert_eq!(place.backend.count("state_items").await, 6);
 }
@@ -74,7 +74,8 @@ async fn flushed_records_and_step_results_come_back_with_the_next_claim(place: &
     let thread = place.queued("t").await;
     let held = place.held(&thread, at(1)).await;
     let done = TaskRecord { status: TaskStatus::Done, ..TaskRecord::default() };
-    let flush = Flush { thread: thread.clone(), fence: held.fence, seq: 0, tasks: vec![("b".into(), done.clone())] };
+    let (tasks, events) = (vec![("b".into(), done.clone())], Vec::new());
+    let flush = Flush { thread: thread.clone(), fence: held.fence, seq: 0, tasks, events, now: at(2) };
     place.store.flush(flush).await.expect("flushed");
     let address = held.body.tasks[0].address.clone();
     let slot = address.slot("pay", 4, Some("Ä"));
@@ -82,6 +83,7 @@ async fn flushed_records_and_step_results_come_back_with_the_next_claim(place: &
         let result = StepResult {
             thread: thread.clone(),
             fence: held.fence,
+            frame: None,
             seq: 0,
             occurrence: occurrence.clone(),
             name: name.into(),
@@ -105,6 +107,7 @@ async fn a_result_is_recorded_once(place: &Place) {
         let result = StepResult {
             thread: thread.clone(),
             fence: held.fence,
+            frame: None,
             seq: 0,
             occurrence: address.clone(),
             name: "pay".into(),

@@ -99,7 +99,7 @@ async fn an_answer_that_nobody_took_up_dies_with_its_thread(place: &Place) {
 async fn a_pause_is_seen_by_the_next_commit_until_it_is_raised(place: &Place) {
     let thread = place.queued("t").await;
     let fence = place.held(&thread, at(1)).await.fence;
-    place.store.pause(&thread, &operator(), at(2)).await.expect("asked for");
+    place.store.pause(&thread, &operator(), place.job(), at(2)).await.expect("asked for");
     for seq in 1..=2 {
         let step = StepCommit { checkpoint: Some(place.checkpoint(seq, at(3))), ..place.commit(&thread, fence, at(3)) };
         let Ok(Committed::Running(incoming)) = place.store.commit(step).await else { panic!("it rested") };
@@ -114,6 +114,6 @@ async fn a_pause_is_seen_by_the_next_commit_until_it_is_raised(place: &Place) {
 async fn an_ended_thread_is_not_paused(place: &Place) {
     let thread = place.queued("t").await;
     place.rest(&thread, Vec::new(), RestAs::Succeeded).await;
-    let refusal = refused(place.store.pause(&thread, &operator(), at(3)).await);
+    let refusal = refused(place.store.pause(&thread, &operator(), place.job(), at(3)).await);
     assert_eq!(refusal, Refusal::ThreadEnded("succeeded"));
 }

@@ -1,10 +1,10 @@
 //! Starting threads, and giving them new input.
 
-use countersign_kernel::ids::ThreadId;
+use countersign_kernel::machine::Resume;
 use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::question::approval;
 use countersign_worker::queue::JobKind;
-use countersign_worker::store::commands::{CreateThread, IdempotencyEntry, NewCheckpoint, RestAs, RestartThread};
+use countersign_worker::store::commands::{CreateThread, IdempotencyEntry, MoveThread, RestAs};
 use countersign_worker::store::{Accepted, Refusal};
 use serde_json::json;
 
@@ -20,6 +20,7 @@ contract!(
     the_same_new_input_gets_the_first_reply_again,
     a_known_thread_says_whether_the_input_is_the_same,
     a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody,
+    what_a_start_asks_of_its_run_is_taken_up_unless_it_stops,
     new_input_replaces_what_waited_only_if_told_to,
     new_input_on_a_head_that_moved_is_refused,
     new_input_while_somebody_holds_the_thread_is_refused,
@@ -61,7 +62,7 @@ async fn a_refused_start_leaves_nothing(place: &Place) {
     let again = CreateThread { idempotency: keyed("k", "h", "second"), ..place.create("t", at(1)) };
     refused(place.store.create(again).await);
     assert_eq!(place.backend.jobs().await, jobs);
-    assert_eq!(place.store.history(&first, None, 10).await.expect("there").len(), 1);
+    assert_eq!(place.store.history(&first, None, None, 10).await.expect("there").len(), 1);
     assert_eq!(place.backend.count("runs").await, 1);
     assert_eq!(place.backend.count("idempotency").await, 0, "a refusal is no first reply");
 }
@@ -104,10 +105,14 @@ async fn a_reply_is_remembered_for_a_day_and_no_longer(place: &Place) {
 
 async fn the_same_new_input_gets_the_first_reply_again(place: &Place) {
     let (thread, _) = place.asking("t", approval("Pay?")).await;
-    let first = RestartThread { idempotency: keyed("k", "h", "first"), ..restart(place, &thread, true).await };
-    assert!(matches!(place.store.restart(first.clone()).await, Ok(Accepted::Committed(Some(_)))));
+    let first = MoveThread { idempotency: keyed("k", "h", "first"), ..place.new_input(&thread, true).await };
+    assert!(matches!(place.store.move_thread(first.clone()).await, Ok(Accepted::Committed(Some(_)))));
     // The thread has moved on, which a request of its own would be refused for.
-    let again = place.store.restart(RestartThread { run: place.run(), ..first }).await.expect("no refusal");
+    let again = place
+        .store
+        .move_thread(MoveThread { run: place.new_input(&thread, true).await.run, ..first })
+        .await
+        .expect("no refusal");
     assert_eq!(again, Accepted::Replayed { status: 202, body: "first".into() });
     assert_eq!(place.store.thread(&thread).await.expect("there").runs.len(), 2);
 }
@@ -130,30 +135,29 @@ async fn a_start_that_stops_before_the_first_node_is_parked_and_wakes_nobody(pla
     assert_eq!(place.backend.jobs().await, Vec::<String>::new());
 }
 
-async fn restart(place: &Place, thread: &ThreadId, discard_waiting: bool) -> RestartThread {
-    RestartThread {
-        idempotency: None,
-        thread: thread.clone(),
-        run: place.run(),
-        expected_head: place.store.head(thread).await.expect("there"),
-        discard_waiting,
-        requested_by: bob(),
-        next: NewCheckpoint { ..place.checkpoint(1, at(20)) },
-        opened: Vec::new(),
-        job: place.job(),
-        now: at(20),
-    }
+async fn what_a_start_asks_of_its_run_is_taken_up_unless_it_stops(place: &Place) {
+    let limit = Resume { supersteps: Some(3), ..Resume::default() };
+    place.store.create(CreateThread { resume: limit, ..place.create("t", at(0)) }).await.expect("created");
+    let held = place.held(&thread("t"), at(1)).await;
+    assert_eq!((held.wake.resume, held.wake.runs.len()), (limit, 1));
+    let stop = place.point(&thread("stops"), 0, PointKind::Break);
+    let command = CreateThread { resume: limit, opened: vec![stop], ..place.create("stops", at(0)) };
+    place.store.create(command).await.expect("created");
+    assert!(place.store.load(&thread("stops")).await.expect("there").wake.is_empty());
 }
 
 async fn new_input_replaces_what_waited_only_if_told_to(place: &Place) {
     let (thread, id) = place.asking("t", approval("Pay?")).await;
     let before = place.store.thread(&thread).await.expect("there");
-    assert_eq!(refused(place.store.restart(restart(place, &thread, false).await).await), Refusal::ThreadInterrupted);
+    assert_eq!(
+        refused(place.store.move_thread(place.new_input(&thread, false).await).await),
+        Refusal::ThreadInterrupted
+    );
     assert_eq!(place.store.thread(&thread).await.expect("there"), before);
 
-    let command = restart(place, &thread, true).await;
+    let command = place.new_input(&thread, true).await;
     let job = command.job;
-    assert!(matches!(place.store.restart(command).await, Ok(Accepted::Committed(Some(_)))));
+    assert!(matches!(place.store.move_thread(command).await, Ok(Accepted::Committed(Some(_)))));
     let after = place.store.thread(&thread).await.expect("there");
     assert_eq!((after.summary.status.as_str(), after.summary.open, &after.state["n"]), ("queued", 0, &json!(1)));
     assert_eq!(place.store.interrupt(&id).await.expect("there").status, "superseded");
@@ -168,23 +172,23 @@ async fn new_input_replaces_what_waited_only_if_told_to(place: &Place) {
 async fn new_input_on_a_head_that_moved_is_refused(place: &Place) {
     let thread = place.queued("t").await;
     place.rest(&thread, Vec::new(), RestAs::Succeeded).await;
-    let (one, two) = (restart(place, &thread, true).await, restart(place, &thread, true).await);
-    place.store.restart(one).await.expect("the first is accepted");
+    let (one, two) = (place.new_input(&thread, true).await, place.new_input(&thread, true).await);
+    place.store.move_thread(one).await.expect("the first is accepted");
     let fence = place.held(&thread, at(21)).await.fence;
     let rest = countersign_worker::store::commands::StepCommit {
         rest: Some(RestAs::Succeeded),
         ..place.commit(&thread, fence, at(22))
     };
     place.store.commit(rest).await.expect("committed");
-    assert_eq!(refused(place.store.restart(two).await), Refusal::ThreadChanged);
-    assert_eq!(place.store.history(&thread, None, 10).await.expect("there").len(), 2);
+    assert_eq!(refused(place.store.move_thread(two).await), Refusal::ThreadChanged);
+    assert_eq!(place.store.history(&thread, None, None, 10).await.expect("there").len(), 2);
 }
 
 async fn new_input_while_somebody_holds_the_thread_is_refused(place: &Place) {
     let thread = place.queued("t").await;
-    assert_eq!(refused(place.store.restart(restart(place, &thread, true).await).await), Refusal::ThreadBusy);
+    assert_eq!(refused(place.store.move_thread(place.new_input(&thread, true).await).await), Refusal::ThreadBusy);
     place.held(&thread, at(19)).await;
-    assert_eq!(refused(place.store.restart(restart(place, &thread, true).await).await), Refusal::ThreadBusy);
+    assert_eq!(refused(place.store.move_thread(place.new_input(&thread, true).await).await), Refusal::ThreadBusy);
     assert_eq!(place.status(&thread).await, "running");
 }
 
@@ -194,7 +198,7 @@ async fn new_input_fences_off_whoever_held_the_thread_before(place: &Place) {
     let rest = place.commit(&thread, old, at(2));
     let rest = countersign_worker::store::commands::StepCommit { rest: Some(RestAs::Succeeded), ..rest };
     place.store.commit(rest).await.expect("committed");
-    place.store.restart(restart(place, &thread, false).await).await.expect("restarted");
+    place.store.move_thread(place.new_input(&thread, false).await).await.expect("restarted");
     super::place::fenced(place.store.commit(place.commit(&thread, old, at(21))).await);
     assert!(place.held(&thread, at(22)).await.fence > old);
 }

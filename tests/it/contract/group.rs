@@ -37,7 +37,7 @@ async fn fenced_commits_take_no_good_one_down(place: &Place) {
     });
     for (number, (committed, (thread, _))) in join_all(commits).await.into_iter().zip(&held).enumerate() {
         let detail = place.store.thread(thread).await.expect("there");
-        let history = place.store.history(thread, None, 10).await.expect("there").len();
+        let history = place.store.history(thread, None, None, 10).await.expect("there").len();
         if number % 3 == 0 {
             assert!(matches!(committed, Err(StoreError::Fenced)), "{number}: {committed:?}");
             assert_eq!((detail.summary.status.as_str(), detail.interrupts.len(), history), ("running", 0, 1));

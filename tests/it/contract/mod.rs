@@ -17,14 +17,20 @@ macro_rules! contract {
 }
 
 mod access;
+mod amendments;
+mod archive;
 mod audit;
 mod claims;
 mod commits;
 mod control;
 mod creation;
 mod deliveries;
+mod events;
+mod frames;
 mod group;
+mod heads;
 mod holds;
+mod inner;
 mod place;
 mod race;
 mod reads;

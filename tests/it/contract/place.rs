@@ -21,13 +21,13 @@ use countersign_kernel::state::Change;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::queue::JobId;
 use countersign_worker::store::commands::{
-    Activation, Claim, Claimed, Committed, CreateThread, Fence, KeyAt, NewCheckpoint, OpenedPoint, RecordVote, RestAs,
-    ResumeThread, StepCommit, Via,
+    Activation, Claim, Claimed, Closing, Committed, CreateThread, Fence, HeadMove, KeyAt, MoveThread, NewCheckpoint,
+    NewRun, OpenedPoint, RecordVote, RestAs, ResumeThread, StepCommit, Via,
 };
 use countersign_worker::store::{Accepted, Refusal, Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::support::{ann, operator};
+use crate::support::{ann, bob, operator};
 
 /// What a backend offers a test beside its store.
 #[async_trait]
@@ -57,6 +57,18 @@ pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 pub(crate) fn thread(name: &str) -> ThreadId {
     ThreadId::parse(name).expect("a thread id")
+}
+
+/// A body of these tasks and nothing else.
+pub(crate) fn body(tasks: Vec<PlannedTask>) -> CheckpointBody {
+    CheckpointBody {
+        tasks,
+        arrivals: Default::default(),
+        deferred: Default::default(),
+        ran: Default::default(),
+        border: Vec::new(),
+        resume_all: false,
+    }
 }
 
 /// The refusal that a store answered with.
@@ -116,12 +128,7 @@ impl Place {
             branch: 0,
             graph_version: 1,
             fingerprint: "f".into(),
-            body: CheckpointBody {
-                tasks: vec![task],
-                arrivals: Default::default(),
-                border: Vec::new(),
-                resume_all: false,
-            },
+            body: body(vec![task]),
             keys: [("n".to_owned(), KeyAt::Value(seq))].into(),
             changes: vec![("n".to_owned(), Change::Set(json!(seq)))],
         }
@@ -137,6 +144,7 @@ impl Place {
             input_hash: content_hash(&json!({})),
             started_by: ann(),
             first: self.checkpoint(0, now),
+            resume: Resume::default(),
             opened: Vec::new(),
             job: self.job(),
             idempotency: None,
@@ -181,6 +189,7 @@ impl Place {
             seq: 0,
             body: None,
             tasks: Vec::new(),
+            frames: Vec::new(),
             opened: Vec::new(),
             closed: Vec::new(),
             consumed: Vec::new(),
@@ -188,6 +197,7 @@ impl Place {
             paused: false,
             jobs: Vec::new(),
             rest: None,
+            events: Vec::new(),
             now,
         }
     }
@@ -224,6 +234,8 @@ impl Place {
             kind,
             payload: json!({"number": number}),
             asked_at: at(2),
+            frame: None,
+            parents: Vec::new(),
         };
         OpenedPoint { point, recipients: Vec::new() }
     }
@@ -251,6 +263,7 @@ impl Place {
             answer,
             revision: None,
             content_hash: None,
+            replace: false,
             via: Via { channel: "api", identified: "token" },
             job: self.job(),
             now: at(10),
@@ -264,9 +277,40 @@ impl Place {
             run: self.run(),
             votes: Vec::new(),
             resume,
+            amended: None,
             requested_by: operator(),
             job: self.job(),
             now: at(10),
+        }
+    }
+
+    /// A head that moves to `next` at `at(20)` and drops what waits.
+    pub(crate) async fn head(&self, thread: &ThreadId, next: NewCheckpoint) -> HeadMove {
+        HeadMove {
+            expected_head: self.store.head(thread).await.expect("there"),
+            next: Some(next),
+            carry: false,
+            tasks: Vec::new(),
+            frames: Vec::new(),
+            closed: Closing::All,
+            opened: Vec::new(),
+        }
+    }
+
+    /// New input of Bob's at `at(20)`, with which the thread is queued.
+    pub(crate) async fn new_input(&self, thread: &ThreadId, discard_waiting: bool) -> MoveThread {
+        MoveThread {
+            thread: thread.clone(),
+            head: self.head(thread, self.checkpoint(1, at(20))).await,
+            run: Some(NewRun { run: self.run(), kind: "start", resume: Resume::default() }),
+            discard_waiting,
+            rest: None,
+            requested_by: bob(),
+            action: "restarted",
+            detail: json!({"discarded": discard_waiting}),
+            idempotency: None,
+            job: self.job(),
+            now: at(20),
         }
     }
 

@@ -145,7 +145,7 @@ async fn history_pages_backwards(place: &Place) {
     }
     let (mut seen, mut before) = (Vec::new(), None);
     loop {
-        let page = place.store.history(&thread, before, 3).await.expect("there");
+        let page = place.store.history(&thread, None, before, 3).await.expect("there");
         let Some(last) = page.last() else { break };
         before = Some(last.seq);
         seen.extend(page);
@@ -204,7 +204,7 @@ async fn what_is_unknown_is_refused(place: &Place) {
     let unknown = thread("unknown");
     let refusal = Refusal::UnknownThread(unknown.clone());
     assert_eq!(refused(place.store.thread(&unknown).await), refusal);
-    assert_eq!(refused(place.store.history(&unknown, None, 1).await), refusal);
+    assert_eq!(refused(place.store.history(&unknown, None, None, 1).await), refusal);
     assert_eq!(refused(place.store.head(&unknown).await), refusal);
     assert_eq!(refused(place.store.load(&unknown).await), refusal);
     let id = InterruptId::parse("0".repeat(32)).expect("an id");

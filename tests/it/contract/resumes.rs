@@ -5,7 +5,7 @@ use countersign_kernel::machine::Resume;
 use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::principal::role;
 use countersign_kernel::question::approval;
-use countersign_worker::store::commands::{IdempotencyEntry, RecordVote, RestAs, ResumeThread};
+use countersign_worker::store::commands::{IdempotencyEntry, PointEnd, RecordVote, RestAs, ResumeThread, StepCommit};
 use countersign_worker::store::{Accepted, Refusal};
 use serde_json::json;
 
@@ -20,6 +20,7 @@ contract!(
     retry_needs_a_failed_task,
     resume_all_needs_something_open,
     an_ended_thread_is_not_resumed,
+    an_ended_thread_says_what_became_of_its_points,
     an_unknown_thread_is_not_resumed,
     flags_of_several_resumes_are_taken_up_together,
     a_resume_of_a_running_thread_is_accepted,
@@ -27,9 +28,10 @@ contract!(
     a_repeated_resume_gets_the_first_reply,
 );
 
-const CONTINUE: Resume = Resume { release: true, retry: false, resume_all: false };
-const RETRY: Resume = Resume { release: false, retry: true, resume_all: false };
-const RESUME_ALL: Resume = Resume { release: false, retry: false, resume_all: true };
+const NOTHING: Resume = Resume { release: false, retry: false, resume_all: false, supersteps: None };
+const CONTINUE: Resume = Resume { release: true, ..NOTHING };
+const RETRY: Resume = Resume { retry: true, ..NOTHING };
+const RESUME_ALL: Resume = Resume { resume_all: true, ..NOTHING };
 
 async fn two_questions(place: &Place, name: &str) -> (ThreadId, Vec<InterruptId>) {
     let thread = place.queued(name).await;
@@ -132,6 +134,31 @@ async fn an_ended_thread_is_not_resumed(place: &Place) {
     }
 }
 
+async fn an_ended_thread_says_what_became_of_its_points(place: &Place) {
+    for name in ["succeeded", "cancelled"] {
+        let (thread, ids) = two_questions(place, name).await;
+        place.store.record_vote(yes(place, &ids[0])).await.expect("accepted");
+        let fence = place.held(&thread, at(11)).await.fence;
+        let end = StepCommit {
+            consumed: vec![ids[0].clone()],
+            closed: vec![(ids[1].clone(), PointEnd::Withdrawn)],
+            rest: Some(if name == "succeeded" { RestAs::Succeeded } else { RestAs::Cancelled }),
+            ..place.commit(&thread, fence, at(12))
+        };
+        place.store.commit(end).await.expect("committed");
+        let with = |vote: RecordVote, resume| ResumeThread { votes: vec![vote], ..place.resume(&thread, resume) };
+        let no = place.vote(&ids[0], &bob(), &["manager"], json!({"approved": false}));
+        let refusal = unchanged(place, &thread, with(no, CONTINUE)).await;
+        assert!(matches!(refusal, Refusal::AlreadyAnswered { .. }), "{refusal:?}");
+        let refusal = unchanged(place, &thread, with(yes(place, &ids[1]), NOTHING)).await;
+        assert!(matches!(refusal, Refusal::Superseded { .. }), "{refusal:?}");
+        let again = with(yes(place, &ids[0]), NOTHING);
+        assert_eq!(place.store.resume(again, None).await.expect("the same again"), Accepted::Committed(None));
+        let refusal = unchanged(place, &thread, with(yes(place, &ids[0]), RETRY)).await;
+        assert_eq!(refusal, Refusal::ThreadEnded(name));
+    }
+}
+
 async fn an_unknown_thread_is_not_resumed(place: &Place) {
     let command = place.resume(&thread("unknown"), CONTINUE);
     assert_eq!(refused(place.store.resume(command, None).await), Refusal::UnknownThread(thread("unknown")));
@@ -145,7 +172,7 @@ async fn flags_of_several_resumes_are_taken_up_together(place: &Place) {
     place.store.resume(place.resume(&thread, RETRY), None).await.expect("accepted");
     place.store.resume(place.resume(&thread, CONTINUE), None).await.expect("accepted");
     let held = place.held(&thread, at(11)).await;
-    assert_eq!(held.wake.resume, Resume { release: true, retry: true, resume_all: false });
+    assert_eq!(held.wake.resume, Resume { release: true, retry: true, ..NOTHING });
     assert_eq!(held.wake.runs.len(), 2);
 }
 

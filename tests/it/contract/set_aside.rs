@@ -5,7 +5,7 @@ use countersign_kernel::machine::Resume;
 use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::principal::role;
 use countersign_kernel::question::approval;
-use countersign_worker::store::commands::{Claimed, RestAs, RestartThread, ResumeThread, StepCommit};
+use countersign_worker::store::commands::{Claimed, RestAs, ResumeThread, StepCommit};
 use countersign_worker::store::{Cancelled, Refusal};
 use serde_json::json;
 
@@ -26,28 +26,16 @@ async fn set_aside(place: &Place, thread: &ThreadId) {
     assert_eq!(place.status(thread).await, "held");
 }
 
-async fn restart(place: &Place, thread: &ThreadId, discard_waiting: bool) -> RestartThread {
-    RestartThread {
-        idempotency: None,
-        thread: thread.clone(),
-        run: place.run(),
-        expected_head: place.store.head(thread).await.expect("there"),
-        discard_waiting,
-        requested_by: bob(),
-        next: place.checkpoint(1, at(20)),
-        opened: Vec::new(),
-        job: place.job(),
-        now: at(20),
-    }
-}
-
 async fn new_input_does_not_silently_drop_an_accepted_answer(place: &Place) {
     let (thread, id) = place.asking("t", approval("Pay?").to(role("manager"))).await;
     let vote = place.vote(&id, &ann(), &["manager"], json!({"approved": true}));
     assert!(place.store.record_vote(vote).await.expect("accepted").decided);
     set_aside(place, &thread).await;
 
-    assert_eq!(refused(place.store.restart(restart(place, &thread, false).await).await), Refusal::ThreadInterrupted);
+    assert_eq!(
+        refused(place.store.move_thread(place.new_input(&thread, false).await).await),
+        Refusal::ThreadInterrupted
+    );
     place.store.release_hold(&thread, &operator(), place.job(), at(21)).await.expect("released");
     assert_eq!(place.held(&thread, at(22)).await.wake.answers.len(), 1, "it is still to be taken up");
 }
@@ -60,7 +48,7 @@ async fn new_input_takes_up_nothing_that_a_hold_had_set_aside(place: &Place) {
     place.store.resume(place.resume(&thread, go), None).await.expect("accepted");
     set_aside(place, &thread).await;
 
-    place.store.restart(restart(place, &thread, true).await).await.expect("discarded");
+    place.store.move_thread(place.new_input(&thread, true).await).await.expect("discarded");
     let held = place.held(&thread, at(21)).await;
     assert_eq!((held.wake.resume, held.wake.runs), (Resume::default(), Vec::new()));
     let runs = place.store.thread(&thread).await.expect("there").runs;

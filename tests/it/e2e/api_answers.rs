@@ -192,14 +192,20 @@ async fn a_resume_is_all_or_nothing() {
     api.post(&resume, &mixed).await.problem(404, "unknown-interrupt");
     let mixed = json!({"answers": {asked[0].clone(): yes(), "bad id": yes()}});
     api.post(&resume, &mixed).await.problem(404, "unknown-interrupt");
-    let mixed = json!({"answers": {asked[0].clone(): yes()}, "retry": true});
-    api.post(&resume, &mixed).await.problem(409, "nothing-to-retry");
+    let mixed = json!({"answers": {asked[0].clone(): yes()}, "retry": true, "update": {"nope": 1}});
+    api.post(&resume, &mixed).await.problem(422, "invalid-values");
+    api.post(&resume, &json!({"retry": true})).await.problem(409, "nothing-to-retry");
     api.post(&resume, &json!({})).await.problem(422, "empty-resume");
     api.post(&resume, &json!({"continue": true})).await.problem(409, "nothing-to-continue");
     api.post(&format!("threads/{thread}/retry"), &json!({})).await.problem(409, "nothing-to-retry");
-    for later in ["update", "goto", "send"] {
-        let body = json!({"answers": {asked[0].clone(): yes()}, later: {}});
-        api.post(&resume, &body).await.problem(422, "unsupported-flag");
+    for (amendment, value, problem) in [
+        ("update", json!({"nope": 1}), "invalid-values"),
+        ("goto", json!(["nope"]), "unknown-node"),
+        ("send", json!([{"to": "nope"}]), "unknown-node"),
+        ("send", json!({"to": "wires"}), "invalid-body"),
+    ] {
+        let body = json!({"answers": {asked[0].clone(): yes()}, amendment: value});
+        api.post(&resume, &body).await.problem(422, problem);
     }
     assert_eq!(api.asked(&thread).await, asked, "nothing was recorded");
     api.post(&resume, &answers(yes(), json!({"approved": false}))).await.is(202);

@@ -7,17 +7,20 @@ use serde_json::Value;
 
 use super::kit::Place;
 
-const ROUTES: [&str; 22] = [
+const ROUTES: [&str; 25] = [
     "get /api/v1/threads",
     "post /api/v1/threads",
     "get /api/v1/threads/{id}",
     "get /api/v1/threads/{id}/history",
+    "get /api/v1/threads/{id}/checkpoints/{checkpoint_id}",
+    "post /api/v1/threads/{id}/state",
     "post /api/v1/threads/{id}/runs",
     "post /api/v1/threads/{id}/resume",
     "post /api/v1/threads/{id}/retry",
     "post /api/v1/threads/{id}/pause",
     "post /api/v1/threads/{id}/cancel",
     "get /api/v1/threads/{id}/audit",
+    "get /api/v1/threads/{id}/events",
     "get /api/v1/interrupts",
     "get /api/v1/interrupts/{id}",
     "post /api/v1/interrupts/{id}/answer",
@@ -76,7 +79,7 @@ async fn the_description_is_consistent_in_itself() {
             let name = parameter["name"].as_str().expect("a name");
             let (place, required) = if route.contains(&format!("{{{name}}}")) {
                 ("path", true)
-            } else if name == "Idempotency-Key" {
+            } else if matches!(name, "Idempotency-Key" | "Last-Event-ID") {
                 ("header", false)
             } else {
                 ("query", false)

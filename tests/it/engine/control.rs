@@ -48,7 +48,7 @@ async fn a_pause_holds_at_the_next_border_until_somebody_says_go_on() {
     let engine = world.engine().await;
     let thread = engine.start("flow", json!({})).await;
     gate.arrived(1).await;
-    engine.engine.pause(&thread, &operator()).await.expect("taken");
+    engine.engine.pause(&thread, false, &operator()).await.expect("taken");
     gate.open();
     let open = engine.parked(&thread).await;
     assert_eq!((open.len(), open[0].kind.as_str()), (1, "pause"));
@@ -67,7 +67,7 @@ async fn an_answer_to_a_paused_thread_is_kept_until_somebody_says_go_on() {
     let engine = world.engine().await;
     let thread = engine.start("flow", json!({})).await;
     let open = engine.parked(&thread).await;
-    engine.engine.pause(&thread, &operator()).await.expect("taken");
+    engine.engine.pause(&thread, false, &operator()).await.expect("taken");
     engine.vote(&open[0].id, &ann(), json!({"approved": true})).await.expect("accepted");
     let open = engine.parked(&thread).await;
     assert_eq!(open.iter().map(|view| view.kind.as_str()).collect::<Vec<_>>(), ["pause"]);
@@ -89,7 +89,7 @@ async fn a_retry_that_meets_a_pause_is_done_after_it() {
     let engine = world.engine().await;
     let thread = engine.start("flow", json!({})).await;
     engine.rests(&thread, "failed").await;
-    engine.engine.pause(&thread, &operator()).await.expect("taken");
+    engine.engine.pause(&thread, false, &operator()).await.expect("taken");
     engine.engine.retry(&thread, &operator()).await.expect("accepted");
     engine.parked(&thread).await;
     engine.idles().await;
@@ -133,7 +133,7 @@ async fn answers_on_both_sides_of_a_pause_all_count() {
     let engine = flow.engine().await;
     let thread = engine.start("flow", json!({})).await;
     let open = engine.parked(&thread).await;
-    engine.engine.pause(&thread, &operator()).await.expect("taken");
+    engine.engine.pause(&thread, false, &operator()).await.expect("taken");
     for (view, yes) in [(&open[0], true), (&open[1], false)] {
         engine.vote(&view.id, &ann(), json!({"approved": yes})).await.expect("accepted");
         let still = engine.parked(&thread).await;

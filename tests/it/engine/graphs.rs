@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use crate::support::{Gate, Runs};
 
-pub(super) const CONTINUE: Resume = Resume { release: true, retry: false, resume_all: false };
-pub(super) const RESUME_ALL: Resume = Resume { release: false, retry: false, resume_all: true };
+pub(super) const NOTHING: Resume = Resume { release: false, retry: false, resume_all: false, supersteps: None };
+pub(super) const CONTINUE: Resume = Resume { release: true, ..NOTHING };
+pub(super) const RETRY: Resume = Resume { retry: true, ..NOTHING };
+pub(super) const RESUME_ALL: Resume = Resume { resume_all: true, ..NOTHING };
 
 #[derive(State)]
 pub(super) struct Case {

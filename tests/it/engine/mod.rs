@@ -1,14 +1,27 @@
 //! The engine on a real store: what happens when people, crashes and lost
 //! messages get between.
 
+mod amendments;
 mod answers;
 mod control;
 mod crash;
 mod delivery;
 mod delivery_lost;
+mod events;
 mod failure;
+mod faults;
 mod graphs;
+mod inside;
 mod lease;
 mod load;
+mod nested;
+mod pauses;
 mod queue;
 mod shipped;
+mod starts;
+mod stops;
+mod subgraph;
+mod time_travel;
+mod versions;
+mod versions_once;
+mod versions_state;

@@ -2,12 +2,15 @@
 
 mod channel;
 mod counters;
+mod faulty;
+pub(crate) mod flows;
 mod people;
 mod wait;
 mod world;
 
 pub(crate) use channel::Outbox;
 pub(crate) use counters::{Gate, Runs};
+pub(crate) use faulty::{Dies, Fate};
 pub(crate) use people::{People, ann, bob, cy, operator};
 pub(crate) use wait::{DEADLINE, eventually, eventually_or};
 pub(crate) use world::{TestEngine, World};

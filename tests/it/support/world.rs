@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_kernel::graph::CompiledGraph;
-use countersign_kernel::ids::{InterruptId, ThreadId};
-use countersign_kernel::machine::{Resume, TaskStatus};
+use countersign_kernel::ids::{CheckpointId, FrameId, InterruptId, ThreadId};
+use countersign_kernel::machine::{Amend, Edit, Resume, TaskStatus};
+use countersign_kernel::node::Goto;
 use countersign_kernel::ports::{Channel, Clock, Ids};
 use countersign_kernel::principal::Principal;
-use countersign_worker::engine::{Engine, EngineConfig, Parts, RequestError, ResumeRequest, Started, VoteRequest};
+use countersign_worker::engine::{
+    EditRequest, Edited, Engine, EngineConfig, Parts, ReplayRequest, RequestError, ResumeRequest, Started, ThreadView,
+    VoteRequest,
+};
 use countersign_worker::queue::{Carrier, JobId, Message, Receiver};
 use countersign_worker::store::commands::{Via, Voted};
 use countersign_worker::store::views::{HistoryEntry, InterruptView, ThreadDetail};
@@ -16,13 +20,14 @@ use countersign_worker::store::{Accepted, SqliteStore, Store};
 use countersign_worker::system::{SystemClock, SystemIds};
 use serde_json::Value;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Outbox, People, ann, eventually, eventually_or};
+use super::faulty::Faulty;
+use super::{Fate, Outbox, People, ann, eventually, eventually_or};
 
 /// Long enough never to come in a test.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -34,6 +39,7 @@ pub(crate) struct World {
     pub(crate) config: EngineConfig,
     pub(crate) carrier: bool,
     pub(crate) outbox: Outbox,
+    fate: Fate,
 }
 
 impl World {
@@ -50,6 +56,7 @@ impl World {
             },
             carrier: false,
             outbox: Outbox::taking(),
+            fate: Fate::kind(),
         }
     }
 
@@ -72,6 +79,21 @@ impl World {
 
     pub(crate) fn sending_through(mut self, outbox: &Outbox) -> Self {
         self.outbox = outbox.clone();
+        self
+    }
+
+    /// Its processes die as `fate` says.
+    pub(crate) fn meeting(mut self, fate: &Fate) -> Self {
+        self.fate = fate.clone();
+        self
+    }
+
+    /// The folder with the data file that the statements make.
+    pub(crate) async fn holding(self, statements: &'static str) -> Self {
+        let options = SqliteConnectOptions::new().filename(self.file()).create_if_missing(true);
+        let mut file = options.connect().await.expect("the file opens");
+        sqlx::raw_sql(statements).execute(&mut file).await.expect("sound statements");
+        file.close().await.expect("written");
         self
     }
 
@@ -104,7 +126,7 @@ impl World {
         };
         let store = runtime.spawn(open).await.expect("no panic").expect("the store opens");
         let engine = Engine::new(Parts {
-            store: Arc::new(store.clone()),
+            store: Arc::new(Faulty::new(store.clone(), self.fate.clone())),
             graphs: (self.graphs)(),
             directory: Arc::new(People),
             channels: vec![Arc::new(self.outbox.clone()) as Arc<dyn Channel>],
@@ -121,6 +143,12 @@ impl World {
         sqlx::query_scalar("SELECT count(*) FROM Jobs").fetch_one(&mut self.raw().await).await.expect("the queue reads")
     }
 
+    /// Counts rows: `table [WHERE …]`.
+    pub(crate) async fn count(&self, from: &str) -> i64 {
+        let statement = format!("SELECT count(*) FROM {from}");
+        sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&mut self.raw().await).await.expect(from)
+    }
+
     async fn raw(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.file()).busy_timeout(super::DEADLINE);
         options.connect().await.expect("the file opens")
@@ -134,6 +162,12 @@ impl World {
     pub(crate) async fn sql(&self, statement: &str) -> u64 {
         let done = sqlx::query(AssertSqlSafe(statement)).execute(&mut self.raw().await).await;
         done.expect(statement).rows_affected()
+    }
+
+    /// The first column of what a query behind the engine's back finds.
+    pub(crate) async fn texts(&self, query: &str) -> Vec<String> {
+        let found = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut self.raw().await).await;
+        found.expect(query)
     }
 }
 
@@ -212,14 +246,73 @@ impl TestEngine {
         resume: Resume,
     ) -> Result<Accepted, RequestError> {
         let request = ResumeRequest {
-            thread: thread.clone(),
             answers: answers.into_iter().collect(),
             resume,
             principal: super::operator(),
             operator: true,
-            idempotency: None,
+            ..ResumeRequest::new(thread.clone())
         };
         self.engine.resume(request).await
+    }
+
+    /// Resumes with more state and more tasks, by nobody's answer.
+    pub(crate) async fn amend(
+        &self,
+        thread: &ThreadId,
+        update: Value,
+        goto: Vec<Goto>,
+        resume: Resume,
+    ) -> Result<Accepted, RequestError> {
+        let request = ResumeRequest {
+            amend: Amend { update: object(update), goto },
+            resume,
+            principal: super::operator(),
+            operator: true,
+            ..ResumeRequest::new(thread.clone())
+        };
+        self.engine.resume(request).await
+    }
+
+    /// Edits the newest checkpoint of the thread, or of an unfinished sub-graph.
+    pub(crate) async fn edit(
+        &self,
+        thread: &ThreadId,
+        frame: Option<&FrameId>,
+        values: Value,
+        as_node: Option<&str>,
+    ) -> Result<Edited, RequestError> {
+        let values = (!values.is_null()).then(|| object(values));
+        let request = EditRequest {
+            thread: thread.clone(),
+            edit: Edit { values, as_node: as_node.map(str::to_owned) },
+            expected_head: None,
+            at: None,
+            frame: frame.cloned(),
+            principal: super::operator(),
+        };
+        self.engine.edit(request).await
+    }
+
+    /// Starts over from a checkpoint, doing steps again.
+    pub(crate) async fn replay(&self, thread: &ThreadId, at: &CheckpointId) -> Result<Started, RequestError> {
+        self.engine.replay(&self.replaying(thread, at), &|_, _, _| None).await
+    }
+
+    /// The request of [`replay`](Self::replay).
+    pub(crate) fn replaying(&self, thread: &ThreadId, at: &CheckpointId) -> ReplayRequest {
+        ReplayRequest {
+            thread: thread.clone(),
+            checkpoint: at.clone(),
+            input: None,
+            re_execute: true,
+            resume: Resume::default(),
+            principal: super::operator(),
+        }
+    }
+
+    /// The thread as people see it, live.
+    pub(crate) async fn view(&self, thread: &ThreadId) -> ThreadView {
+        self.engine.view(thread).await.expect("the thread is there")
     }
 
     pub(crate) async fn detail(&self, thread: &ThreadId) -> ThreadDetail {
@@ -227,7 +320,7 @@ impl TestEngine {
     }
 
     pub(crate) async fn history(&self, thread: &ThreadId) -> Vec<HistoryEntry> {
-        self.store.history(thread, None, 100).await.expect("the thread is there")
+        self.store.history(thread, None, None, 100).await.expect("the thread is there")
     }
 
     /// Waits until the thread has this status.
@@ -260,6 +353,13 @@ impl TestEngine {
     /// Waits until nothing runs or waits in memory.
     pub(crate) async fn idles(&self) {
         eventually("the engine idles", || async { (self.engine.busy() == 0).then_some(()) }).await;
+    }
+}
+
+fn object(value: Value) -> serde_json::Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        other => panic!("{other} is no object"),
     }
 }
 

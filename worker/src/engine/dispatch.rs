@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use countersign_kernel::ids::{DeliveryId, ThreadId};
+use countersign_kernel::ports::StopSignal;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -181,7 +182,8 @@ impl Engine {
         match work {
             Work::Thread(thread) => {
                 let lost = CancellationToken::new();
-                lock(&self.inner.active).insert(thread.clone(), Active { fence: None, lost: lost.clone() });
+                lock(&self.inner.active)
+                    .insert(thread.clone(), Active { fence: None, lost: lost.clone(), stop: StopSignal::default() });
                 tokio::select! {
                     () = self.activate(thread.clone(), jobs) => {}
                     () = lost.cancelled() => {

@@ -6,11 +6,17 @@
 //! timer, no connection.
 
 mod activation;
+mod check;
 mod deliver;
 mod dispatch;
 mod effects;
+mod gather;
+mod moves;
 mod requests;
+mod restore;
+mod start;
 mod sweep;
+mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,12 +26,15 @@ use std::time::Duration;
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::limits::Limits;
-use countersign_kernel::ports::{Channel, ChannelName, Clock, Directory, Ids};
+use countersign_kernel::ports::{Channel, ChannelName, Clock, Directory, Ids, StopSignal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::check::{Checked, Unfit};
+pub use self::moves::{EditReply, EditRequest, Edited, ReplayRequest};
 pub use self::requests::{Reply, RequestError, ResumeRequest, Started, VoteRequest};
+pub use self::view::{FrameState, ThreadView};
 use crate::queue::{JobId, JobKind, Message, Wake};
 use crate::store::Store;
 use crate::store::commands::Fence;
@@ -55,6 +64,10 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// How long a shutdown waits for running supersteps.
     pub shutdown_within: Duration,
+    /// Whether events are kept for watchers (K22).
+    pub events: bool,
+    /// How long events are kept.
+    pub keep_events: Duration,
 }
 
 impl Default for EngineConfig {
@@ -73,6 +86,8 @@ impl Default for EngineConfig {
             supersteps_per_run: 1000,
             limits: Limits::default(),
             shutdown_within: Duration::from_secs(10),
+            events: true,
+            keep_events: Duration::from_hours(7 * 24),
         }
     }
 }
@@ -124,18 +139,21 @@ struct Inner {
 struct Active {
     fence: Option<Fence>,
     lost: CancellationToken,
+    stop: StopSignal,
 }
 
 impl Engine {
     /// Puts an engine together; [`run`](Self::run) starts it.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
+        parts.store.journal().switch(parts.config.events);
+        let limits = Limits { supersteps_per_run: parts.config.supersteps_per_run, ..parts.config.limits };
         let inner = Inner {
             store: parts.store,
             graphs: parts
                 .graphs
                 .into_iter()
-                .map(|graph| (graph.name().to_owned(), Arc::new(graph.with_limits(parts.config.limits))))
+                .map(|graph| (graph.name().to_owned(), Arc::new(graph.with_limits(limits))))
                 .collect(),
             directory: parts.directory,
             channels: parts.channels.into_iter().map(|channel| (channel.name(), channel)).collect(),
@@ -183,10 +201,20 @@ impl Engine {
         self.inner.wake.clone()
     }
 
+    /// Ends when the engine is told to shut down.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.inner.stop.clone().cancelled_owned()
+    }
+
     /// Threads that are being run or wait in memory right now.
     #[must_use]
     pub fn busy(&self) -> usize {
         lock(&self.inner.active).len() + lock(&self.inner.waiting).len()
+    }
+
+    /// How to ask an activation of this process to pause.
+    fn stop_signal(&self, thread: &ThreadId) -> StopSignal {
+        lock(&self.inner.active).get(thread).map(|active| active.stop.clone()).unwrap_or_default()
     }
 
     /// A fresh job id.

@@ -1,21 +1,20 @@
-//! What callers ask of the engine: start, answer, resume, pause, cancel.
+//! What callers ask of the engine: answer, resume, pause, cancel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use countersign_kernel::canonical::content_hash;
 use countersign_kernel::fault::Fault;
+use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::{InterruptId, RunId, ThreadId};
-use countersign_kernel::machine::{Outside, Position, Resume};
+use countersign_kernel::machine::{Amend, EditRefused, Misfit, Outside, Resume};
 use countersign_kernel::policy::Voter;
 use countersign_kernel::principal::Principal;
 use serde_json::Value;
 
 use super::Engine;
-use super::activation::index_changes;
-use crate::queue::Message;
-use crate::store::commands::{
-    CreateThread, IdempotencyEntry, KeyIndex, NewCheckpoint, RecordVote, RestartThread, ResumeThread, Via, Voted,
-};
+use super::restore::restore;
+use crate::store::commands::{IdempotencyEntry, RecordVote, ResumeThread, Via, Voted};
+use crate::store::views::DoneStep;
 use crate::store::{Accepted, Cancelled, Refusal, StoreError};
 
 /// Why a request was not carried out. Nothing of it happened.
@@ -32,9 +31,29 @@ pub enum RequestError {
     /// The flow does not take this input.
     #[error("the input does not fit the graph")]
     InvalidInput(Vec<Fault>),
+    /// An edit, an amendment or a replay that cannot be done.
+    #[error(transparent)]
+    Edit(EditRefused),
+    /// The thread does not fit this build (a newer version, a migration that
+    /// refuses a value).
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The replay would do steps again that were done, and the request does not
+    /// say that it may (R13).
+    #[error("{} steps that were done would be done again; say `re_execute: true` to do them again", .0.len())]
+    ReExecutes(Vec<DoneStep>),
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<EditRefused> for RequestError {
+    fn from(refused: EditRefused) -> Self {
+        match refused {
+            EditRefused::Invalid(faults) => Self::InvalidInput(faults),
+            other => Self::Edit(other),
+        }
+    }
 }
 
 impl From<Refusal> for RequestError {
@@ -90,6 +109,8 @@ pub struct ResumeRequest {
     pub thread: ThreadId,
     /// Answers by interrupt.
     pub answers: BTreeMap<InterruptId, Value>,
+    /// More state and more tasks for the superstep that waits (R5).
+    pub amend: Amend,
     /// The parts that name no point.
     pub resume: Resume,
     /// Who asks; answers count as theirs.
@@ -100,147 +121,96 @@ pub struct ResumeRequest {
     pub idempotency: Option<IdempotencyEntry>,
 }
 
+impl ResumeRequest {
+    /// A resume of a thread that asks for nothing yet, by nobody.
+    #[must_use]
+    pub fn new(thread: ThreadId) -> Self {
+        Self {
+            thread,
+            answers: BTreeMap::new(),
+            amend: Amend::default(),
+            resume: Resume::default(),
+            principal: Principal::service("local"),
+            operator: false,
+            idempotency: None,
+        }
+    }
+}
+
 /// Makes the reply of a request known before it is committed, so that it can
 /// be kept with it.
 pub type Reply<'a> = dyn Fn(&ThreadId, &RunId, &'static str) -> Option<IdempotencyEntry> + Send + Sync + 'a;
 
 impl Engine {
-    /// Starts a thread: checks the input, commits it with its first checkpoint
-    /// and wake-up, and hands it to this process if there is room.
-    ///
-    /// # Errors
-    /// Unknown graph, input that does not fit, a thread that exists.
-    pub async fn start(
-        &self,
-        graph: &str,
-        input: &Value,
-        thread: Option<ThreadId>,
-        by: &Principal,
-    ) -> Result<Started, RequestError> {
-        self.start_once(graph, input, thread, by, &|_, _, _| None).await
-    }
-
-    /// Starts a thread as [`start`](Self::start) does, and remembers the reply
-    /// with it: the same request again gets the same reply (R26).
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); the key was used with another request.
-    pub async fn start_once(
-        &self,
-        graph: &str,
-        input: &Value,
-        thread: Option<ThreadId>,
-        by: &Principal,
-        reply: &Reply<'_>,
-    ) -> Result<Started, RequestError> {
-        let compiled = self.inner.graphs.get(graph).ok_or_else(|| RequestError::UnknownGraph {
-            graph: graph.to_owned(),
-            known: self.inner.graphs.keys().cloned().collect(),
-        })?;
-        let thread = match thread {
-            Some(thread) => thread,
-            None => self.fresh_id(ThreadId::parse)?,
-        };
-        let run: RunId = self.fresh_id(RunId::parse)?;
-        let salt = self.inner.ids.salt();
-        let (position, changes) =
-            Position::start(compiled, salt, input, self.outside()).map_err(RequestError::InvalidInput)?;
-        let (first, opened, mut messages) = self.first(compiled, &thread, &position, changes, KeyIndex::new(), 0, 0);
-        let status = if opened.is_empty() { "queued" } else { "parked" };
-        let command = CreateThread {
-            run: run.clone(),
-            graph: graph.to_owned(),
-            salt,
-            input_hash: content_hash(input),
-            started_by: by.clone(),
-            first,
-            opened,
-            job: self.job(),
-            idempotency: reply(&thread, &run, status),
-            now: self.inner.clock.now(),
-            thread: thread.clone(),
-        };
-        match self.inner.store.create(command).await? {
-            Accepted::Replayed { status, body } => Ok(Started::Replayed { status, body }),
-            Accepted::Committed(wake) => {
-                messages.extend(wake);
-                messages.into_iter().for_each(|message| self.hand_over(message));
-                Ok(Started::New { thread, run, status })
-            }
-        }
-    }
-
-    /// Gives new input to an existing thread. `reply` is kept with it, so that
-    /// the same request again gets the same.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start); something waits and `discard` is not set.
-    pub async fn restart(
-        &self,
-        thread: &ThreadId,
-        input: &Value,
-        discard: bool,
-        by: &Principal,
-        reply: &Reply<'_>,
-    ) -> Result<Started, RequestError> {
-        let held = self.inner.store.load(thread).await?;
-        let compiled = self.inner.graphs.get(&held.graph).ok_or_else(|| RequestError::UnknownGraph {
-            graph: held.graph.clone(),
-            known: self.inner.graphs.keys().cloned().collect(),
-        })?;
-        let expected_head = held.checkpoint.id.clone();
-        let (seq, branch, keys) = (held.seq, held.branch, held.keys);
-        let mut position =
-            Position::restore(compiled, held.salt, held.checkpoint, held.body, held.values, held.records);
-        let changes = position.restart(compiled, input, self.outside()).map_err(RequestError::InvalidInput)?;
-        let (next, opened, mut messages) = self.first(compiled, thread, &position, changes, keys, seq + 1, branch);
-        let status = if opened.is_empty() { "queued" } else { "parked" };
-        let run: RunId = self.fresh_id(RunId::parse)?;
-        let command = RestartThread {
-            thread: thread.clone(),
-            run: run.clone(),
-            expected_head,
-            discard_waiting: discard,
-            idempotency: reply(thread, &run, status),
-            requested_by: by.clone(),
-            next,
-            opened,
-            job: self.job(),
-            now: self.inner.clock.now(),
-        };
-        match self.inner.store.restart(command).await? {
-            Accepted::Replayed { status, body } => Ok(Started::Replayed { status, body }),
-            Accepted::Committed(wake) => {
-                messages.extend(wake);
-                messages.into_iter().for_each(|message| self.hand_over(message));
-                Ok(Started::New { thread: thread.clone(), run, status })
-            }
-        }
-    }
-
     /// Records one person's answer; if it decides, the point wakes.
     ///
     /// # Errors
     /// Every refusal of K11.
     pub async fn vote(&self, vote: VoteRequest) -> Result<Voted, RequestError> {
-        let mut voted = self.inner.store.record_vote(self.record(vote)).await?;
+        let mut voted = match self.inner.store.record_vote(self.record(vote.clone())).await {
+            Err(StoreError::Refused(Refusal::CarriesUpdate { thread, .. })) => {
+                return self.release_with_update(thread, vote).await;
+            }
+            voted => voted?,
+        };
         if let Some(message) = voted.wake.take() {
             self.hand_over(message);
         }
         Ok(voted)
     }
 
-    /// Resumes a thread with answers and flags, all or nothing.
+    /// Data for a stop is an update of the state that goes with its release (K12).
+    async fn release_with_update(&self, thread: ThreadId, vote: VoteRequest) -> Result<Voted, RequestError> {
+        let request = ResumeRequest {
+            answers: BTreeMap::from([(vote.interrupt, vote.answer)]),
+            principal: vote.principal,
+            operator: vote.operator,
+            ..ResumeRequest::new(thread.clone())
+        };
+        self.resume(request).await?;
+        Ok(Voted { thread, decided: true, have: 1, need: 1, repeated: false, wake: None })
+    }
+
+    /// Resumes a thread with answers, amendments and flags, all or nothing.
     ///
     /// # Errors
     /// The first refusal, with nothing recorded.
     pub async fn resume(&self, request: ResumeRequest) -> Result<Accepted, RequestError> {
+        let (thread, operator) = (request.thread.clone(), request.operator);
+        match self.resume_known(request).await {
+            Err(RequestError::Store(StoreError::Refused(Refusal::UnknownInterrupt(id)))) if operator => {
+                Err(self.unknown_point(&thread, id).await)
+            }
+            resumed => resumed,
+        }
+    }
+
+    /// Why an id that the store does not know takes no answer: it is that of a
+    /// container around an open point, which is listed with it and takes no
+    /// data (K11), or nobody's.
+    async fn unknown_point(&self, thread: &ThreadId, id: InterruptId) -> RequestError {
+        let view = match self.view(thread).await {
+            Ok(view) => view,
+            Err(error) => return error,
+        };
+        let is_container = view.parents.values().flatten().any(|container| container.id == id);
+        if is_container {
+            Refusal::NotAnswerable { interrupt: id }.into()
+        } else {
+            Refusal::UnknownInterrupt(id).into()
+        }
+    }
+
+    async fn resume_known(&self, mut request: ResumeRequest) -> Result<Accepted, RequestError> {
+        let (amended, mut messages) = self.amendments(&mut request).await?;
+        let replaced = self.replaced(&request).await?;
         let via = Via { channel: "api", identified: "token" };
         let votes = request
             .answers
             .into_iter()
             .map(|(interrupt, answer)| {
-                self.record(VoteRequest {
+                let replace = replaced.contains(&interrupt);
+                let vote = self.record(VoteRequest {
                     interrupt,
                     principal: request.principal.clone(),
                     operator: request.operator,
@@ -248,7 +218,8 @@ impl Engine {
                     revision: None,
                     content_hash: None,
                     via: via.clone(),
-                })
+                });
+                RecordVote { replace, ..vote }
             })
             .collect();
         let command = ResumeThread {
@@ -256,15 +227,28 @@ impl Engine {
             run: self.fresh_id(RunId::parse)?,
             votes,
             resume: request.resume,
+            amended,
             requested_by: request.principal,
             job: self.job(),
             now: self.inner.clock.now(),
         };
         let accepted = self.inner.store.resume(command, request.idempotency).await?;
-        if let Accepted::Committed(Some(message)) = &accepted {
-            self.hand_over(message.clone());
+        if let Accepted::Committed(wake) = &accepted {
+            messages.extend(wake.clone());
+            messages.into_iter().for_each(|message| self.hand_over(message));
         }
         Ok(accepted)
+    }
+
+    /// Which answers of a retry replace those that failed tasks were given (R9).
+    async fn replaced(&self, request: &ResumeRequest) -> Result<BTreeSet<InterruptId>, RequestError> {
+        if !request.resume.retry || !request.operator || request.answers.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mut held = self.inner.store.load(&request.thread).await?;
+        let graph = self.graph(&held.graph)?;
+        let restored = restore(graph, &mut held)?;
+        Ok(request.answers.keys().filter(|id| restored.position.decided(id).is_some()).cloned().collect())
     }
 
     /// Runs failed tasks again with their recorded answers, or puts a held
@@ -283,22 +267,32 @@ impl Engine {
             Err(error) => return Err(error.into()),
         }
         let request = ResumeRequest {
-            thread: thread.clone(),
-            answers: BTreeMap::new(),
             resume: Resume { retry: true, ..Resume::default() },
             principal: by.clone(),
             operator: true,
-            idempotency: None,
+            ..ResumeRequest::new(thread.clone())
         };
         self.resume(request).await.map(|_| ())
     }
 
-    /// Asks for a pause at the next superstep border.
+    /// Asks for a pause: at the next superstep border, or, with `now`, at once
+    /// if this process runs the thread: bodies are dropped where they wait and
+    /// run again later with the same input. A thread at rest pauses there.
     ///
     /// # Errors
     /// The thread has ended or does not exist.
-    pub async fn pause(&self, thread: &ThreadId, by: &Principal) -> Result<(), RequestError> {
-        Ok(self.inner.store.pause(thread, by, self.inner.clock.now()).await?)
+    pub async fn pause(&self, thread: &ThreadId, now: bool, by: &Principal) -> Result<(), RequestError> {
+        let wake = self.inner.store.pause(thread, by, self.job(), self.inner.clock.now()).await?;
+        let signal = self.stop_signal(thread);
+        if now {
+            signal.now()
+        } else {
+            signal.graceful()
+        }
+        if let Some(message) = wake {
+            self.hand_over(message);
+        }
+        Ok(())
     }
 
     /// Cancels a thread, now or at its next commit.
@@ -318,45 +312,28 @@ impl Engine {
             answer: vote.answer,
             revision: vote.revision,
             content_hash: vote.content_hash,
+            replace: false,
             via: vote.via,
             job: self.job(),
             now: self.inner.clock.now(),
         }
     }
 
-    fn outside(&self) -> Outside<'_> {
+    pub(super) fn outside(&self) -> Outside<'_> {
         Outside { ids: self.inner.ids.as_ref(), clock: self.inner.clock.as_ref() }
     }
 
-    fn fresh_id<T, E: std::fmt::Display>(&self, parse: fn(String) -> Result<T, E>) -> Result<T, RequestError> {
+    pub(super) fn fresh_id<T, E: std::fmt::Display>(
+        &self,
+        parse: fn(String) -> Result<T, E>,
+    ) -> Result<T, RequestError> {
         parse(self.inner.ids.uuid()).map_err(|error| StoreError::Database(error.to_string()).into())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "where a checkpoint stands is several numbers")]
-    fn first(
-        &self,
-        graph: &countersign_kernel::graph::CompiledGraph,
-        thread: &ThreadId,
-        position: &Position,
-        changes: countersign_kernel::machine::StepChanges,
-        mut keys: KeyIndex,
-        seq: i64,
-        branch: i64,
-    ) -> (NewCheckpoint, Vec<crate::store::commands::OpenedPoint>, Vec<Message>) {
-        index_changes(&mut keys, &changes, seq, branch);
-        let mut messages = Vec::new();
-        let opened =
-            position.points(graph).into_iter().map(|point| self.opened(thread, point, &mut messages)).collect();
-        let first = NewCheckpoint {
-            checkpoint: position.checkpoint.clone(),
-            seq,
-            branch,
-            graph_version: graph.version(),
-            fingerprint: graph.fingerprint().to_owned(),
-            body: position.body(),
-            keys,
-            changes,
-        };
-        (first, opened, messages)
+    pub(super) fn graph(&self, graph: &str) -> Result<&Arc<CompiledGraph>, RequestError> {
+        self.inner.graphs.get(graph).ok_or_else(|| RequestError::UnknownGraph {
+            graph: graph.to_owned(),
+            known: self.inner.graphs.keys().cloned().collect(),
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! What the engine does by the clock: sweeping and renewing.
 
 use countersign_kernel::ids::ThreadId;
+use countersign_kernel::time::Timestamp;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::dispatch::Work;
@@ -10,6 +11,8 @@ use crate::store::commands::Fence;
 
 /// Most pieces of work that one sweep takes up.
 const SWEEP_MAX: u32 = 500;
+/// Most commits whose events are forgotten in one piece.
+const FORGET_MAX: u32 = 1_000;
 /// How often what has served its time is cleared.
 const TIDY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -47,6 +50,24 @@ impl Engine {
                 Ok(0) => {}
                 Ok(rows) => tracing::debug!(rows, "cleared what has served its time"),
                 Err(error) => tracing::error!(%error, "clearing failed; the next time tries again"),
+            }
+            self.forget_events().await;
+        }
+    }
+
+    /// Forgets events that are too old, in pieces, so that others can write in
+    /// between.
+    async fn forget_events(&self) {
+        let kept = i64::try_from(self.inner.config.keep_events.as_micros()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_micros(self.inner.clock.now().as_micros().saturating_sub(kept));
+        loop {
+            match self.inner.store.forget_events(before, FORGET_MAX).await {
+                Ok(rows) if rows == u64::from(FORGET_MAX) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::error!(%error, "old events were not forgotten; the next time tries again");
+                    return;
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use countersign_kernel::address::Address;
-use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, RunId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, RunId, ThreadId};
 use countersign_kernel::machine::{Checkpoint, CheckpointBody, Point, Resume, TaskRecord};
 use countersign_kernel::policy::Voter;
 use countersign_kernel::ports::Recipient;
@@ -14,6 +14,8 @@ use countersign_kernel::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use super::events::AppendEvents;
+use super::events::Event;
 use crate::queue::{JobId, Message};
 
 /// Proof of holding a thread: rises with every claim (fencing token).
@@ -54,6 +56,57 @@ pub struct NewCheckpoint {
     pub changes: Vec<(String, Change)>,
 }
 
+/// Who runs an inner frame (K17).
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrameOwner {
+    /// The frame around it; `None` is the root frame.
+    pub parent: Option<FrameId>,
+    /// The checkpoint of the root frame that it runs in.
+    pub root_seq: i64,
+    /// The task of the frame around it.
+    pub task: String,
+    /// The checkpoint of the frame around it at which it began.
+    pub around: CheckpointId,
+    /// Where it runs.
+    pub address: Address,
+    /// Its graph.
+    pub graph: String,
+}
+
+/// What happened in an inner frame.
+#[derive(Debug, Clone)]
+pub struct FrameCommit {
+    /// The frame.
+    pub frame: FrameId,
+    /// Who runs it, if it is new.
+    pub owner: Option<FrameOwner>,
+    /// Its new head, if it has one.
+    pub checkpoint: Option<NewCheckpoint>,
+    /// The checkpoint whose records go along with the new head (R5).
+    pub carry_from: Option<i64>,
+    /// Number of the checkpoint that `tasks` and `body` belong to.
+    pub seq: i64,
+    /// The body of that checkpoint, if it changed.
+    pub body: Option<CheckpointBody>,
+    /// Records of tasks to keep, by key.
+    pub tasks: Vec<(String, TaskRecord)>,
+}
+
+/// A superstep of an inner frame, while its task runs (R10).
+#[derive(Debug, Clone)]
+pub struct FrameFlush {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The proof.
+    pub fence: Fence,
+    /// What happened.
+    pub commit: FrameCommit,
+    /// What watchers are told with it.
+    pub events: Vec<Event>,
+    /// Now.
+    pub now: Timestamp,
+}
+
 /// A repeated request is answered with what the first one got (R26).
 #[derive(Debug, Clone)]
 pub struct IdempotencyEntry {
@@ -86,6 +139,8 @@ pub struct CreateThread {
     pub started_by: Principal,
     /// The input's checkpoint.
     pub first: NewCheckpoint,
+    /// What its first run is still to take up, a limit of supersteps say.
+    pub resume: Resume,
     /// Breakpoints that stop it before anything ran.
     pub opened: Vec<OpenedPoint>,
     /// The wake-up.
@@ -96,25 +151,67 @@ pub struct CreateThread {
     pub now: Timestamp,
 }
 
-/// Gives new input to a thread that exists (K15).
+/// Points that a move of the head closes.
 #[derive(Debug, Clone)]
-pub struct RestartThread {
+pub enum Closing {
+    /// All that are open: their superstep is abandoned.
+    All,
+    /// These.
+    Some(Vec<(InterruptId, PointEnd)>),
+}
+
+/// Moves the head of a thread at rest, or something inside it, as a request
+/// asked: new input, an edit, a replay, a fork, an amendment.
+#[derive(Debug, Clone)]
+pub struct HeadMove {
+    /// The checkpoint that it was made from: compare and set.
+    pub expected_head: CheckpointId,
+    /// The new head, if the root frame moves.
+    pub next: Option<NewCheckpoint>,
+    /// Whether the records of the superstep go along (R5).
+    pub carry: bool,
+    /// Records of tasks of the root frame to keep, at its head.
+    pub tasks: Vec<(String, TaskRecord)>,
+    /// What moves inside.
+    pub frames: Vec<FrameCommit>,
+    /// Points that close.
+    pub closed: Closing,
+    /// Points that open.
+    pub opened: Vec<OpenedPoint>,
+}
+
+/// A run that a request starts.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Its id.
+    pub run: RunId,
+    /// start, replay or fork.
+    pub kind: &'static str,
+    /// What is still to be taken up, a limit of supersteps say.
+    pub resume: Resume,
+}
+
+/// Moves a thread (K15, R5, R13).
+#[derive(Debug, Clone)]
+pub struct MoveThread {
     /// The thread.
     pub thread: ThreadId,
-    /// The new run.
-    pub run: RunId,
-    /// The checkpoint that the input was applied to: compare and set.
-    pub expected_head: CheckpointId,
+    /// How its head moves.
+    pub head: HeadMove,
+    /// The run, if something is to run.
+    pub run: Option<NewRun>,
     /// Whether waiting points may be dropped.
     pub discard_waiting: bool,
+    /// How the thread rests, if nothing is to run.
+    pub rest: Option<RestAs>,
     /// Who asks.
     pub requested_by: Principal,
+    /// For the audit trail: what was done.
+    pub action: &'static str,
+    /// For the audit trail: the facts.
+    pub detail: Value,
     /// For a repeated request.
     pub idempotency: Option<IdempotencyEntry>,
-    /// The input's checkpoint.
-    pub next: NewCheckpoint,
-    /// Breakpoints that stop it before anything ran.
-    pub opened: Vec<OpenedPoint>,
     /// The wake-up.
     pub job: JobId,
     /// Now.
@@ -181,10 +278,37 @@ pub struct Activation {
     pub values: Values,
     /// Records of the superstep's tasks, results of steps included.
     pub records: BTreeMap<String, TaskRecord>,
+    /// Inner frames of unfinished tasks, outer ones first.
+    pub frames: Vec<LoadedFrame>,
     /// Open interrupts on record.
     pub open: Vec<InterruptId>,
     /// What woke it.
     pub wake: Incoming,
+}
+
+/// An inner frame as the store has it.
+#[derive(Debug)]
+pub struct LoadedFrame {
+    /// Its id.
+    pub frame: FrameId,
+    /// Who runs it.
+    pub owner: FrameOwner,
+    /// Its line of checkpoints.
+    pub branch: i64,
+    /// Its newest checkpoint.
+    pub checkpoint: Checkpoint,
+    /// The version of the graph that made it.
+    pub graph_version: u32,
+    /// Its number in the frame.
+    pub seq: i64,
+    /// Tasks, arrivals, border.
+    pub body: CheckpointBody,
+    /// Where the keys lie.
+    pub keys: KeyIndex,
+    /// The state.
+    pub values: Values,
+    /// Records of the superstep's tasks, results of steps included.
+    pub records: BTreeMap<String, TaskRecord>,
 }
 
 /// What came in for a thread since somebody last looked.
@@ -296,6 +420,8 @@ pub struct StepCommit {
     pub body: Option<CheckpointBody>,
     /// Records of tasks to keep, by key.
     pub tasks: Vec<(String, TaskRecord)>,
+    /// What has changed in inner frames.
+    pub frames: Vec<FrameCommit>,
     /// Points that were raised.
     pub opened: Vec<OpenedPoint>,
     /// Points that closed.
@@ -310,6 +436,8 @@ pub struct StepCommit {
     pub jobs: Vec<JobId>,
     /// How the thread rests, if it does.
     pub rest: Option<RestAs>,
+    /// What watchers are told with it, beside points and status.
+    pub events: Vec<Event>,
     /// Now.
     pub now: Timestamp,
 }
@@ -331,6 +459,8 @@ pub struct StepResult {
     pub thread: ThreadId,
     /// The proof.
     pub fence: Fence,
+    /// The frame whose task runs; `None` is the root frame.
+    pub frame: Option<FrameId>,
     /// The checkpoint whose task runs.
     pub seq: i64,
     /// Where in the task.
@@ -354,6 +484,10 @@ pub struct Flush {
     pub seq: i64,
     /// The records, by task key.
     pub tasks: Vec<(String, TaskRecord)>,
+    /// What watchers are told with it.
+    pub events: Vec<Event>,
+    /// Now.
+    pub now: Timestamp,
 }
 
 /// How somebody gave an answer; kept in the audit trail.
@@ -380,6 +514,8 @@ pub struct RecordVote {
     pub revision: Option<u32>,
     /// The content that the voter saw, if the channel says.
     pub content_hash: Option<String>,
+    /// Whether it replaces the answer that a failed task was given (R9).
+    pub replace: bool,
     /// How it came.
     pub via: Via,
     /// The wake-up, if it decides.
@@ -416,6 +552,8 @@ pub struct ResumeThread {
     pub votes: Vec<RecordVote>,
     /// The parts that name no point.
     pub resume: Resume,
+    /// More state and more tasks for the superstep (R5).
+    pub amended: Option<HeadMove>,
     /// Who asks.
     pub requested_by: Principal,
     /// The wake-up.

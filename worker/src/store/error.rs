@@ -1,7 +1,7 @@
 //! What can go wrong in a store, by who has to act.
 
 use countersign_kernel::fault::Fault;
-use countersign_kernel::ids::{InterruptId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, InterruptId, ThreadId};
 use countersign_kernel::policy;
 use countersign_kernel::principal::Principal;
 use countersign_kernel::question::Answered;
@@ -122,6 +122,24 @@ pub enum Refusal {
     /// The thread changed between reading and writing it.
     #[error("the thread has changed meanwhile")]
     ThreadChanged,
+    /// The thread has no such checkpoint.
+    #[error("the thread has no checkpoint `{0}`")]
+    UnknownCheckpoint(CheckpointId),
+    /// The answer to a breakpoint or pause brings data, which changes the state:
+    /// that is for a resume, not for a vote (K12).
+    #[error("data for a stop is an update of the state; it goes through a resume of the thread")]
+    CarriesUpdate {
+        /// The interrupt.
+        interrupt: InterruptId,
+        /// Its thread.
+        thread: ThreadId,
+    },
+    /// The container takes no answer without data (K11).
+    #[error("this point takes no answer without data")]
+    NotAnswerable {
+        /// The interrupt.
+        interrupt: InterruptId,
+    },
     /// The thread has ended; only new input moves it.
     #[error("the thread has ended: {0}")]
     ThreadEnded(&'static str),

@@ -9,25 +9,29 @@
 mod codec;
 pub mod commands;
 mod error;
+mod events;
+mod journal;
 mod ledger;
 mod sqlite;
 pub mod views;
 
 use async_trait::async_trait;
-use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, ThreadId};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 
 use self::commands::{
-    Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, IdempotencyEntry, RecordVote, RestartThread,
-    ResumeThread, StepCommit, StepResult, Voted,
+    Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry, MoveThread,
+    RecordVote, ResumeThread, StepCommit, StepResult, Voted,
 };
 pub use self::error::{Refusal, StoreError};
+pub use self::events::{AppendEvents, EVENT_KINDS, Event, TaskEnd, TaskPlace, What, Written};
+pub use self::journal::{Journal, Watching};
 pub use self::ledger::{EffectLedger, LedgerEntry};
-pub use self::sqlite::SqliteStore;
+pub use self::sqlite::{Beside, SqliteStore};
 use self::views::{
-    AuditEntry, DeliveryTask, DeliveryView, HistoryEntry, InterruptFilter, InterruptView, Keyset, Overview,
-    ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
+    ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
+    InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
 use crate::queue::{JobId, Message};
 
@@ -69,14 +73,15 @@ pub trait Store: Send + Sync + 'static {
     /// [`Refusal::ThreadExists`], [`Refusal::KeyReused`].
     async fn create(&self, command: CreateThread) -> Result<Accepted, StoreError>;
 
-    /// Gives new input to an existing thread. Afterwards its head is the
-    /// input's checkpoint and what waited is superseded.
+    /// Moves the head of a thread at rest: new input, an edit, a replay, a
+    /// fork. Afterwards the new checkpoints exist, what they abandon is
+    /// superseded, and what is to run has its job, all or none.
     ///
     /// # Errors
     /// [`Refusal::ThreadInterrupted`] when something waits and must not be
     /// dropped, [`Refusal::ThreadBusy`] under a lease, [`Refusal::ThreadChanged`]
     /// when the head moved.
-    async fn restart(&self, command: RestartThread) -> Result<Accepted, StoreError>;
+    async fn move_thread(&self, command: MoveThread) -> Result<Accepted, StoreError>;
 
     /// Takes the lease if the thread has something to do and nobody holds it.
     /// Afterwards no write with an older fence succeeds.
@@ -124,6 +129,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Fenced`].
     async fn record_result(&self, result: StepResult) -> Result<(), StoreError>;
 
+    /// Keeps a superstep of an inner frame, or records of its tasks, while its
+    /// task runs, guarded by the fence.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn flush_frame(&self, flush: FrameFlush) -> Result<(), StoreError>;
+
     /// Keeps records of finished tasks while siblings run, guarded by the fence.
     ///
     /// # Errors
@@ -147,11 +159,18 @@ pub trait Store: Send + Sync + 'static {
     async fn resume(&self, resume: ResumeThread, idempotency: Option<IdempotencyEntry>)
     -> Result<Accepted, StoreError>;
 
-    /// Asks for a pause at the next superstep border.
+    /// Asks for a pause at the next superstep border. A thread at rest is woken
+    /// by the job, to pause where it is.
     ///
     /// # Errors
     /// [`Refusal::ThreadEnded`] when there is nothing left to pause.
-    async fn pause(&self, thread: &ThreadId, by: &Principal, now: Timestamp) -> Result<(), StoreError>;
+    async fn pause(
+        &self,
+        thread: &ThreadId,
+        by: &Principal,
+        job: JobId,
+        now: Timestamp,
+    ) -> Result<Option<Message>, StoreError>;
 
     /// Cancels a thread, now or at its next commit. Open points are superseded.
     ///
@@ -185,6 +204,33 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// Only of the database.
     async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError>;
+
+    // --- watching --------------------------------------------------------
+
+    /// Whether events are kept, and who in this process waits for them.
+    fn journal(&self) -> &Journal;
+
+    /// Appends events while a body runs, guarded by the fence.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn append_events(&self, command: AppendEvents) -> Result<(), StoreError>;
+
+    /// Events of a thread with numbers above `after`, in order, and how the
+    /// thread stood when they were read. A page may end before `limit` when the
+    /// events in it grow large. Events that were forgotten are left out, so
+    /// that the first number tells whether some are missing.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownThread`].
+    async fn events(&self, thread: &ThreadId, after: Option<i64>, limit: u32) -> Result<EventPage, StoreError>;
+
+    /// Forgets events that were committed before `before`, the oldest first;
+    /// at most those of `limit` commits. Says of how many.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn forget_events(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError>;
 
     // --- deliveries ------------------------------------------------------
 
@@ -222,7 +268,23 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Refusal::UnknownThread`].
-    async fn thread(&self, thread: &ThreadId) -> Result<ThreadDetail, StoreError>;
+    async fn thread(&self, thread: &ThreadId) -> Result<ThreadDetail, StoreError> {
+        self.look(thread).await.map(|(detail, _)| detail)
+    }
+
+    /// One thread as [`thread`](Self::thread) and [`load`](Self::load) give it,
+    /// both of the same moment.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownThread`].
+    async fn look(&self, thread: &ThreadId) -> Result<(ThreadDetail, commands::Activation), StoreError>;
+
+    /// The status and body that a request under this key got, if it was accepted
+    /// before (R26).
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`].
+    async fn repeated(&self, scope: &str, key: &str, request_hash: &str) -> Result<Option<(u16, String)>, StoreError>;
 
     /// Threads, newest first.
     ///
@@ -235,14 +297,30 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<ThreadSummary>, StoreError>;
 
-    /// Checkpoints of a thread, newest first. A page may end before `limit`
-    /// when the states in it grow large; the last one is number 0.
+    /// A checkpoint with those around it, outermost first: one for a checkpoint
+    /// of the root frame, more for one of an inner frame.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownCheckpoint`].
+    async fn archived(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<ArchivedAt>, StoreError>;
+
+    /// The steps that were done at a checkpoint or after it, on whatever line:
+    /// what a replay from there does again (R13).
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn steps_since(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<DoneStep>, StoreError>;
+
+    /// Checkpoints of a thread (of an inner frame, if one is named), newest
+    /// first. A page may end before `limit` when the states in it grow large;
+    /// the last one is number 0.
     ///
     /// # Errors
     /// [`Refusal::UnknownThread`].
     async fn history(
         &self,
         thread: &ThreadId,
+        frame: Option<&FrameId>,
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<HistoryEntry>, StoreError>;

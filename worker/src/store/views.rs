@@ -1,11 +1,14 @@
 //! What a store answers to questions.
 
-use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, RunId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, RunId, ThreadId};
+use countersign_kernel::machine::Archived;
 use countersign_kernel::ports::{ChannelName, Notice};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::question::Answered;
 use countersign_kernel::time::Timestamp;
 use serde_json::{Map, Value};
+
+use super::commands::KeyIndex;
 
 /// One line about a thread.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +92,28 @@ pub struct HistoryEntry {
     pub created_at: Timestamp,
 }
 
+/// A checkpoint to go back to, with where its rows lie.
+#[derive(Debug, Clone)]
+pub struct ArchivedAt {
+    /// The checkpoint.
+    pub archived: Archived,
+    /// Its number in its frame.
+    pub seq: i64,
+    /// The version of the graph that made it.
+    pub graph_version: u32,
+    /// Where its keys lie.
+    pub keys: KeyIndex,
+}
+
+/// A step that was done once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DoneStep {
+    /// Where, as people read it.
+    pub address: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// An interrupt as everybody outside sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InterruptView {
@@ -96,6 +121,8 @@ pub struct InterruptView {
     pub id: InterruptId,
     /// The thread.
     pub thread: ThreadId,
+    /// The sub-graph in which it waits, if any.
+    pub frame: Option<FrameId>,
     /// The flow.
     pub graph: String,
     /// Where, as people read it.
@@ -112,6 +139,9 @@ pub struct InterruptView {
     pub asked_at: Timestamp,
     /// Until when.
     pub closed_at: Option<Timestamp>,
+    /// The request of an operator that dropped it: edited, replayed, restarted,
+    /// resumed or cancelled. `None` if the flow itself closed it.
+    pub closed_by: Option<String>,
     /// The request, if people decide it.
     pub request: Option<RequestView>,
     /// The answer, once accepted.
@@ -189,10 +219,15 @@ pub struct Overview {
 /// Which threads to list.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadFilter {
-    /// Only with this status.
+    /// Only with this status; or [`UNFINISHED`](Self::UNFINISHED).
     pub status: Option<String>,
     /// Only of this flow.
     pub graph: Option<String>,
+}
+
+impl ThreadFilter {
+    /// Any status of a thread that has not ended.
+    pub const UNFINISHED: &str = "unfinished";
 }
 
 /// Which interrupts to list.
@@ -243,4 +278,30 @@ pub struct AuditEntry {
     pub detail: Option<Value>,
     /// The chain's hash up to here, hex.
     pub hash: String,
+}
+
+/// An event as watchers see it (K22).
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventView {
+    /// Its number in the thread, from 1.
+    pub id: i64,
+    /// When it happened.
+    pub at: Timestamp,
+    /// One of [`EVENT_KINDS`](super::EVENT_KINDS).
+    pub kind: &'static str,
+    /// The facts.
+    pub data: Value,
+}
+
+/// Some events of a thread, and how it stood when they were read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventPage {
+    /// The flow.
+    pub graph: String,
+    /// The events, in order.
+    pub events: Vec<EventView>,
+    /// As a thread's.
+    pub status: String,
+    /// The number of the thread's last event; 0 if it has none.
+    pub last: i64,
 }

@@ -1,4 +1,6 @@
-//! The flow `payment` over a real file, row by row.
+//! The flow `payment` over a real file, row by row; and the recipes.
+
+mod recipes;
 
 use std::sync::Arc;
 

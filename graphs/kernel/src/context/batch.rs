@@ -1,5 +1,7 @@
 //! Several calls in one node: `cx.batch` (K16).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,13 +9,11 @@ use serde::de::DeserializeOwned;
 use super::Context;
 use crate::node::{NodeError, NodeResult};
 
-/// The name under which a slot's finished result is recorded.
-pub(super) const RESULT: &str = "=";
-
 /// One call of a batch: an input, with a label that people read in the
 /// address. The slot number, not the label, makes it unique.
 #[derive(Debug, Clone)]
 pub struct Slot<T> {
+    name: Option<String>,
     label: String,
     input: T,
 }
@@ -21,7 +21,15 @@ pub struct Slot<T> {
 impl<T> Slot<T> {
     /// A slot for `input`, labelled `label`.
     pub fn new(label: impl Into<String>, input: T) -> Self {
-        Self { label: label.into(), input }
+        Self { name: None, label: label.into(), input }
+    }
+
+    /// The slot under a name of its own in the address: the tool that is
+    /// called, where the batch mixes tools.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 }
 
@@ -41,16 +49,18 @@ impl Context {
         F: Fn(Context, T) -> Fut + Sync,
         Fut: Future<Output = NodeResult<R>> + Send,
     {
-        let name = self.nth_use(name);
-        let known = self.occurrences().slots(&self.address, &name);
+        let names = self.slot_names(name, &slots);
+        let known: BTreeMap<_, _> =
+            names.values().map(|name| (name.clone(), self.occurrences().slots(&self.address, name))).collect();
         let runs = slots.into_iter().enumerate().map(|(number, slot)| {
             let number = number as u64;
+            let name = &names[&slot.name];
             // Matched by its number: the label may be another one at each run,
             // and the first stays in the address (K16).
-            let address = known.get(&number).cloned();
-            let address = address.unwrap_or_else(|| self.address.slot(&name, number, Some(&slot.label)));
+            let address = known[name].get(&number).cloned();
+            let address = address.unwrap_or_else(|| self.address.slot(name, number, Some(&slot.label)));
             let (cx, body) = (self.part(address), &body);
-            async move { (cx.run_slot(slot.input, body).await, cx.waits()) }
+            async move { (cx.run_part(|cx| body(cx, slot.input)).await, cx.waits()) }
         });
         let mut results = Vec::new();
         let mut waits = false;
@@ -63,7 +73,7 @@ impl Context {
                 Ok(result) => results.push(result),
                 Err(NodeError::Interrupted) => waits = true,
                 Err(NodeError::LeaseLost) => return Err(NodeError::LeaseLost),
-                Err(error @ NodeError::Failed(_)) => {
+                Err(error @ (NodeError::Failed(_) | NodeError::HandOver(_))) => {
                     failure.get_or_insert(error);
                 }
             }
@@ -75,29 +85,10 @@ impl Context {
         }
     }
 
-    async fn run_slot<T, R, F, Fut>(&self, input: T, body: &F) -> NodeResult<R>
-    where
-        R: Serialize + DeserializeOwned,
-        F: Fn(Context, T) -> Fut,
-        Fut: Future<Output = NodeResult<R>>,
-    {
-        if let Some(result) = self.recorded(RESULT) {
-            return Ok(R::deserialize(result)?);
-        }
-        // A retry enters what has parked parts: what failed may be beside them.
-        let parked = self.occurrences().is_parked(&self.address, !self.shared.retry);
-        if parked && !self.shared.resume_all {
-            self.mark_waiting();
-            return Err(NodeError::Interrupted);
-        }
-        let result = body(self.clone(), input).await?;
-        // A body that swallowed the signal still waits: its question is open.
-        if self.waits() {
-            return Err(NodeError::Interrupted);
-        }
-        self.record(RESULT, &serde_json::to_value(&result)?).await?;
-        // What it did not ask again, it no longer waits for (K20).
-        self.occurrences().withdraw(&self.address);
-        Ok(result)
+    /// The name in the address of each name that slots have: a second batch of
+    /// this run must not meet the slots of the first.
+    fn slot_names<T>(&self, batch: &str, slots: &[Slot<T>]) -> BTreeMap<Option<String>, String> {
+        let names: BTreeSet<Option<String>> = slots.iter().map(|slot| slot.name.clone()).collect();
+        names.into_iter().map(|name| (name.clone(), self.nth_use(name.as_deref().unwrap_or(batch)))).collect()
     }
 }

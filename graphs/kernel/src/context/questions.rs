@@ -7,7 +7,20 @@ use crate::canonical::content_hash;
 use crate::limits;
 use crate::node::{NodeError, NodeResult};
 use crate::occurrence::{PointKind, QuestionRecord, QuestionState};
+use crate::principal::Principal;
 use crate::question::{Answered, Ask, FromAnswer};
+use crate::time::Timestamp;
+
+/// An answer with who gave it and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Signed<A> {
+    /// The answer.
+    pub answer: A,
+    /// Whose votes it rests on.
+    pub by: Vec<Principal>,
+    /// When it was accepted.
+    pub at: Timestamp,
+}
 
 impl Context {
     /// Asks people. Parks the task the first time; returns the answer once
@@ -20,11 +33,20 @@ impl Context {
     /// # Errors
     /// [`NodeError::Interrupted`] while nobody has answered; a failure if the
     /// question itself is faulty (no options, a form that is not flat).
-    #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
     pub async fn ask<A: FromAnswer>(&self, ask: Ask<A>) -> NodeResult<A> {
+        Ok(self.ask_signed(ask).await?.answer)
+    }
+
+    /// As [`ask`](Self::ask), with who answered and when: for a record in the
+    /// state, or to exclude them from the next question.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
+    pub async fn ask_signed<A: FromAnswer>(&self, ask: Ask<A>) -> NodeResult<Signed<A>> {
         let request = ask.build().map_err(NodeError::Failed)?;
         let answered = self.question(PointKind::Ask, request.to_payload())?;
-        Ok(A::from_answer(&answered)?)
+        Ok(Signed { answer: A::from_answer(&answered)?, by: answered.by, at: answered.at })
     }
 
     /// Raises a raw interrupt with a payload of the flow's own, for clients
@@ -42,13 +64,17 @@ impl Context {
 
     fn question(&self, kind: PointKind, payload: Value) -> NodeResult<Answered> {
         let ordinal = self.next_ordinal();
-        limits::check("the question", "payload_bytes", &payload, self.shared.payload_bytes)
+        limits::check(|| "the question".into(), "payload_bytes", &payload, self.shared.scope.payload_bytes)
             .map_err(NodeError::Failed)?;
         let hash = content_hash(&payload);
         let mut occurrences = self.occurrences();
         let occurrence = occurrences.entry(&self.address);
         if let Some(record) = occurrence.at_ordinal(ordinal) {
-            let same = record.content_hash == hash || kind == PointKind::Interrupt;
+            let unchanged = record.content_hash == hash;
+            let same = unchanged || kind == PointKind::Interrupt;
+            if !unchanged && same {
+                record.shown_later = Some(payload.clone());
+            }
             match &mut record.state {
                 QuestionState::Answered { answered, .. } if same => return Ok(answered.clone()),
                 QuestionState::Answered { stale, .. } => *stale = true,
@@ -63,12 +89,13 @@ impl Context {
         occurrence.questions.push(QuestionRecord {
             ordinal,
             number,
-            id: self.address.interrupt_id(&self.shared.salt, &self.shared.planned_by, number),
+            id: self.address.interrupt_id(&self.shared.scope.salt, &self.shared.scope.planned_by, number),
             kind,
             payload,
             content_hash: hash,
-            asked_at: self.shared.now,
+            asked_at: self.shared.scope.now,
             state: QuestionState::Open,
+            shown_later: None,
             fresh: false,
         });
         self.mark_waiting();

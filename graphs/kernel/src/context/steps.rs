@@ -6,9 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::Context;
+use super::{Context, durable};
 use crate::node::{NodeError, NodeResult};
-use crate::ports::EffectError;
 
 /// A key to hand to the outside system, equal at every attempt of one step,
 /// so that it can tell a repetition from a second order.
@@ -61,16 +60,15 @@ impl Context {
     /// The key of the step `name` at this address.
     fn idempotency_key(&self, name: &str) -> IdempotencyKey {
         let mut hash = Sha256::new();
-        for part in [
-            b"countersign/step/1".as_slice(),
-            &self.shared.salt,
-            self.shared.planned_by.as_str().as_bytes(),
-            self.address.to_string().as_bytes(),
-            name.as_bytes(),
-        ] {
+        let mut put = |part: &[u8]| {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
-        }
+        };
+        put(b"countersign/step/1");
+        put(&self.shared.scope.salt);
+        put(self.shared.scope.planned_by.as_str().as_bytes());
+        self.address.each_part(&mut put);
+        put(name.as_bytes());
         IdempotencyKey(hex::encode(&hash.finalize()[..16]))
     }
 
@@ -79,11 +77,8 @@ impl Context {
     }
 
     pub(super) async fn record(&self, name: &str, result: &serde_json::Value) -> NodeResult<()> {
-        match self.shared.effects.record(&self.address, name, result).await {
-            Ok(()) => {}
-            Err(EffectError::LeaseLost) => return Err(NodeError::LeaseLost),
-            Err(EffectError::Store(problem)) => return Err(NodeError::Failed(problem)),
-        }
+        let scope = &self.shared.scope;
+        durable(scope.host.effects.record(scope.frame.as_ref(), &self.address, name, result).await)?;
         self.occurrences().entry(&self.address).steps.insert(name.to_owned(), result.clone());
         Ok(())
     }

@@ -41,19 +41,20 @@ impl Context {
         if !holds {
             let number = occurrence.next_number();
             let payload = info.into();
-            let most = self.shared.payload_bytes;
-            if let Err(fault) = limits::check("the info", "payload_bytes", &payload, most) {
+            let most = self.shared.scope.payload_bytes;
+            if let Err(fault) = limits::check(|| "the info".into(), "payload_bytes", &payload, most) {
                 return NodeError::Failed(fault);
             }
             occurrence.questions.push(QuestionRecord {
                 ordinal: number,
                 number,
-                id: self.address.interrupt_id(&self.shared.salt, &self.shared.planned_by, number),
+                id: self.address.interrupt_id(&self.shared.scope.salt, &self.shared.scope.planned_by, number),
                 kind: PointKind::Suspend,
                 content_hash: content_hash(&payload),
                 payload,
-                asked_at: self.shared.now,
+                asked_at: self.shared.scope.now,
                 state: QuestionState::Open,
+                shown_later: None,
                 fresh: false,
             });
         }
@@ -86,6 +87,6 @@ impl Context {
     /// Whether this run is a resume-all: open points run unanswered (K10).
     #[must_use]
     pub fn is_resume_all(&self) -> bool {
-        self.shared.resume_all
+        self.shared.scope.resume_all
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{BranchFn, InputFn};
+use super::{BranchFn, CompiledGraph, InputFn, Migration, Migrations};
 use crate::fault::Fault;
-use crate::node::SharedBody;
+use crate::node::{Goto, NodeKind, NodePolicy, SharedBody, SubgraphMapping};
 use crate::resources::Resources;
 use crate::state::{KeySpec, Reducer, StateCodec, StateView, UntypedCodec};
 
@@ -51,7 +51,8 @@ pub struct GraphBuilder {
     pub(super) name: String,
     pub(super) version: u32,
     pub(super) keys: Vec<KeySpec>,
-    pub(super) nodes: Vec<(String, SharedBody)>,
+    pub(super) nodes: Vec<(String, NodeKind)>,
+    pub(super) policies: Vec<(String, NodePolicy)>,
     pub(super) edges: Vec<(String, String)>,
     pub(super) joins: Vec<(BTreeSet<String>, String)>,
     pub(super) branches: Vec<(String, BranchFn)>,
@@ -60,6 +61,7 @@ pub struct GraphBuilder {
     pub(super) input: Option<InputFn>,
     pub(super) codec: Arc<dyn StateCodec>,
     pub(super) resources: Resources,
+    pub(super) migrations: Migrations,
 }
 
 impl GraphBuilder {
@@ -71,6 +73,7 @@ impl GraphBuilder {
             version,
             keys: Vec::new(),
             nodes: Vec::new(),
+            policies: Vec::new(),
             edges: Vec::new(),
             joins: Vec::new(),
             branches: Vec::new(),
@@ -79,6 +82,7 @@ impl GraphBuilder {
             input: None,
             codec: Arc::new(UntypedCodec),
             resources: Resources::default(),
+            migrations: Migrations::default(),
         }
     }
 
@@ -90,7 +94,25 @@ impl GraphBuilder {
 
     /// Adds a node.
     pub fn node(&mut self, name: impl Into<String>, body: SharedBody) -> &mut Self {
-        self.nodes.push((name.into(), body));
+        self.nodes.push((name.into(), NodeKind::Body(body)));
+        self
+    }
+
+    /// Adds a graph as a node: a sub-graph. It gets the values of the keys that
+    /// both graphs declare (a sent task: its argument) and hands back its final
+    /// values of them as writes, so an append or sum key that both declare
+    /// counts the parent's part twice: give it a merge key or keys of its own.
+    pub fn subgraph(&mut self, name: impl Into<String>, graph: impl Into<Arc<CompiledGraph>>) -> &mut Self {
+        let graph = graph.into();
+        let keys = graph.keys.keys().cloned().collect();
+        self.nodes.push((name.into(), NodeKind::Graph { graph, mapping: SubgraphMapping::Shared(keys) }));
+        self
+    }
+
+    /// What the kernel does with a node beyond running it once: retries, a
+    /// time limit, waiting for the others. A later call replaces an earlier one.
+    pub fn policy(&mut self, node: impl Into<String>, policy: NodePolicy) -> &mut Self {
+        self.policies.push((node.into(), policy));
         self
     }
 
@@ -111,7 +133,7 @@ impl GraphBuilder {
     /// at the start of the superstep plus `from`'s own writes.
     pub fn branch<F>(&mut self, from: impl Into<String>, branch: F) -> &mut Self
     where
-        F: Fn(&StateView) -> Result<Vec<String>, String> + Send + Sync + 'static,
+        F: Fn(&StateView) -> Result<Vec<Goto>, String> + Send + Sync + 'static,
     {
         self.branches.push((from.into(), Arc::new(branch)));
         self
@@ -134,6 +156,13 @@ impl GraphBuilder {
         } else {
             self.break_after.add(node);
         }
+        self
+    }
+
+    /// Says what changed from version `from` to the next one, for threads that
+    /// were started under it. Versions that changed nothing of the kind need none.
+    pub fn migrate(&mut self, from: u32, describe: impl FnOnce(&mut Migration)) -> &mut Self {
+        describe(self.migrations.0.entry(from).or_default());
         self
     }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::builder::{Breakpoints, GraphBuilder};
 use super::{CompiledGraph, END_NAME, START};
 use crate::canonical::content_hash;
+use crate::node::{NodeKind, NodePolicy, NodeSpec, SubgraphMapping};
 
 /// What makes a graph unable to run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,9 @@ pub enum GraphWarning {
     /// No edge reaches the end.
     #[error("nothing leads to END")]
     NoWayToEnd,
+    /// A migration starts at the graph's own version or above it.
+    #[error("the migration from version {0} is never applied: the graph is no newer")]
+    IdleMigration(u32),
 }
 
 /// All faults of a graph.
@@ -88,6 +92,16 @@ impl GraphBuilder {
         for (from, to) in self.edges {
             edges.entry(from).or_default().insert(to);
         }
+        let own_keys: BTreeSet<String> = self.keys.iter().map(|key| key.name.clone()).collect();
+        let mut policies: BTreeMap<String, NodePolicy> = self.policies.into_iter().collect();
+        let nodes = self.nodes.into_iter().map(|(name, mut kind)| {
+            if let NodeKind::Graph { mapping: SubgraphMapping::Shared(keys), .. } = &mut kind {
+                keys.retain(|key| own_keys.contains(key));
+            }
+            let policy = policies.remove(&name).unwrap_or_default();
+            (name, NodeSpec { kind, policy })
+        });
+        let nodes = nodes.collect();
         let mut branches: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for (from, branch) in self.branches {
             branches.entry(from).or_default().push(branch);
@@ -96,7 +110,7 @@ impl GraphBuilder {
             name: self.name,
             version: self.version,
             keys: self.keys.into_iter().map(|key| (key.name.clone(), key)).collect(),
-            nodes: self.nodes.into_iter().collect(),
+            nodes,
             edges,
             joins: self.joins,
             branches,
@@ -106,6 +120,7 @@ impl GraphBuilder {
             codec: self.codec,
             resources: std::sync::Arc::new(self.resources),
             limits: crate::limits::Limits::default(),
+            migrations: self.migrations,
             fingerprint,
             warnings,
         })
@@ -146,6 +161,9 @@ impl GraphBuilder {
         for (from, _) in &self.branches {
             known(format!("the condition after {from}"), from, START);
         }
+        for (node, _) in &self.policies {
+            known(format!("the policy of {node}"), node, "");
+        }
         for (place, breakpoints) in [("break_before", &self.break_before), ("break_after", &self.break_after)] {
             if let Breakpoints::Nodes(names) = breakpoints {
                 for name in names {
@@ -167,18 +185,16 @@ impl GraphBuilder {
     }
 
     fn warnings(&self) -> Vec<GraphWarning> {
+        let idle = self.migrations.0.range(self.version..).map(|(from, _)| GraphWarning::IdleMigration(*from));
+        let mut warnings: Vec<GraphWarning> = idle.collect();
         // A condition may lead anywhere, so with one nothing is certain.
         if !self.branches.is_empty() {
-            return Vec::new();
+            return warnings;
         }
         let targets: BTreeSet<&str> =
             self.edges.iter().map(|(_, to)| to.as_str()).chain(self.joins.iter().map(|(_, to)| to.as_str())).collect();
-        let mut warnings: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|(name, _)| !targets.contains(name.as_str()))
-            .map(|(name, _)| GraphWarning::Unreachable(name.clone()))
-            .collect();
+        let unreached = self.nodes.iter().filter(|(name, _)| !targets.contains(name.as_str()));
+        warnings.extend(unreached.map(|(name, _)| GraphWarning::Unreachable(name.clone())));
         let sources: BTreeSet<&str> = self
             .edges
             .iter()
@@ -205,7 +221,10 @@ impl GraphBuilder {
         };
         content_hash(&json!({
             "keys": sorted(self.keys.iter().map(|k| format!("{}:{:?}:{}", k.name, k.reducer, k.type_name)).collect()),
-            "nodes": sorted(self.nodes.iter().map(|(name, _)| name.clone()).collect()),
+            "nodes": sorted(self.nodes.iter().map(|(name, kind)| match kind {
+                NodeKind::Body(_) => name.clone(),
+                NodeKind::Graph { graph, .. } => format!("{name}={}", graph.fingerprint),
+            }).collect()),
             "edges": sorted(self.edges.iter().map(|(from, to)| format!("{from}>{to}")).collect()),
             "joins": sorted(self.joins.iter().map(|(from, to)| format!("{from:?}>{to}")).collect()),
             "branches": sorted(self.branches.iter().map(|(from, _)| from.clone()).collect()),

@@ -7,6 +7,7 @@
 
 mod builder;
 mod compile;
+mod migration;
 mod typed;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,13 @@ use serde_json::{Map, Value};
 
 pub use builder::{Breakpoints, GraphBuilder};
 pub use compile::{CompileError, GraphFault, GraphWarning};
+pub use migration::Migration;
+pub(crate) use migration::Migrations;
 pub use typed::{Graph, NodeFn, NodeRef, Target};
 
 use crate::fault::Fault;
 use crate::limits::Limits;
-use crate::node::SharedBody;
+use crate::node::{Goto, NodeSpec};
 use crate::resources::Resources;
 use crate::state::{KeySpec, StateCodec, StateView};
 
@@ -31,7 +34,7 @@ pub const START: &str = "START";
 pub const END_NAME: &str = "END";
 
 /// Decides where to go after a node, on the state it left behind.
-pub type BranchFn = Arc<dyn Fn(&StateView) -> Result<Vec<String>, String> + Send + Sync>;
+pub type BranchFn = Arc<dyn Fn(&StateView) -> Result<Vec<Goto>, String> + Send + Sync>;
 /// Turns a caller's input into writes, or says what is wrong with it.
 pub type InputFn = Arc<dyn Fn(&Value) -> Result<Map<String, Value>, Vec<Fault>> + Send + Sync>;
 
@@ -40,7 +43,7 @@ pub struct CompiledGraph {
     pub(crate) name: String,
     pub(crate) version: u32,
     pub(crate) keys: BTreeMap<String, KeySpec>,
-    pub(crate) nodes: BTreeMap<String, SharedBody>,
+    pub(crate) nodes: BTreeMap<String, NodeSpec>,
     /// Plain edges by source; [`START`] is one.
     pub(crate) edges: BTreeMap<String, BTreeSet<String>>,
     /// Joins: a target that starts once all its sources have run.
@@ -52,6 +55,7 @@ pub struct CompiledGraph {
     pub(crate) codec: Arc<dyn StateCodec>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
+    pub(crate) migrations: Migrations,
     pub(crate) fingerprint: String,
     pub(crate) warnings: Vec<GraphWarning>,
 }
@@ -100,10 +104,20 @@ impl CompiledGraph {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// The body of a node.
+    /// A node: what runs as it, and how.
     #[must_use]
-    pub fn body(&self, node: &str) -> Option<&SharedBody> {
+    pub fn node(&self, node: &str) -> Option<&NodeSpec> {
         self.nodes.get(node)
+    }
+
+    pub(crate) fn has_join(&self, key: &str) -> bool {
+        self.joins.iter().any(|(sources, target)| crate::machine::join_key(sources, target) == key)
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 }
 

@@ -1,20 +1,20 @@
 //! Writing a flow in Rust: typed state, node handles, no strings between the
 //! rules.
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::builder::GraphBuilder;
 use super::compile::CompileError;
-use super::{CompiledGraph, END_NAME, START};
+use super::{CompiledGraph, END_NAME, Migration, START};
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::node::{Body, NodeError, NodeResult, Outcome};
+use crate::node::{Body, Goto, NodeError, NodeKind, NodePolicy, NodeResult, Outcome, SubgraphMapping};
 use crate::state::{State, StateCodec, StateView, TypedCodec, Writes};
 
 /// A node of a graph over `S`, as [`Graph::node`] returned it.
@@ -37,26 +37,48 @@ impl<S> fmt::Debug for NodeRef<S> {
     }
 }
 
-/// Where a condition leads: nodes, or the end.
-pub struct Target<S>(Vec<&'static str>, PhantomData<fn() -> S>);
+/// Where a condition leads: nodes, sent tasks, or the end.
+pub struct Target<S>(Result<Vec<Goto>, String>, PhantomData<fn() -> S>);
 
 impl<S> Target<S> {
     /// The end of the graph: nothing more starts on this path.
     #[must_use]
     pub fn end() -> Self {
-        Self(vec![END_NAME], PhantomData)
+        Self(Ok(vec![END_NAME.into()]), PhantomData)
+    }
+
+    /// A fan-out: one task of `node` per argument, side by side. Each finds its
+    /// own in [`Context::argument_as`]. An argument that JSON cannot hold fails
+    /// the node that the condition leaves.
+    #[must_use]
+    pub fn send_each<A: Serialize>(node: NodeRef<S>, arguments: impl IntoIterator<Item = A>) -> Self {
+        let send = |argument: A| match serde_json::to_value(argument) {
+            Ok(argument) => Ok(Goto::Send { node: node.name.to_owned(), argument }),
+            Err(problem) => Err(format!("an argument for `{}` cannot be encoded: {problem}", node.name)),
+        };
+        Self(arguments.into_iter().map(send).collect(), PhantomData)
+    }
+
+    /// These targets and those of `other`.
+    #[must_use]
+    pub fn and(self, other: impl Into<Self>) -> Self {
+        let both = self.0.and_then(|mut targets| {
+            targets.extend(other.into().0?);
+            Ok(targets)
+        });
+        Self(both, PhantomData)
     }
 }
 
 impl<S> From<NodeRef<S>> for Target<S> {
     fn from(node: NodeRef<S>) -> Self {
-        Self(vec![node.name], PhantomData)
+        Self(Ok(vec![node.name.into()]), PhantomData)
     }
 }
 
 impl<S, const N: usize> From<[NodeRef<S>; N]> for Target<S> {
     fn from(nodes: [NodeRef<S>; N]) -> Self {
-        Self(nodes.iter().map(|node| node.name).collect(), PhantomData)
+        Self(Ok(nodes.iter().map(|node| node.name.into()).collect()), PhantomData)
     }
 }
 
@@ -99,14 +121,15 @@ where
     F: for<'a> NodeFn<'a, S>,
 {
     async fn run(&self, cx: Context) -> NodeResult<Outcome> {
-        let any = cx.state().typed(&self.codec as &dyn StateCodec)?;
-        let state = downcast::<S>(any)?;
+        let state = read(cx.state(), &self.codec).map_err(NodeError::Failed)?;
         self.function.call(&cx, &state).await.map(Into::into)
     }
 }
 
-fn downcast<S: State>(any: Arc<dyn Any + Send + Sync>) -> NodeResult<Arc<S>> {
-    any.downcast::<S>().map_err(|_| NodeError::failed("the state was decoded as another type"))
+/// The state as the flow's type, decoded once.
+fn read<S: State>(view: &StateView, codec: &TypedCodec<S>) -> Result<Arc<S>, String> {
+    let any = view.typed(codec as &dyn StateCodec).map_err(|fault| fault.to_string())?;
+    any.downcast::<S>().map_err(|_| "the state was decoded as another type".to_owned())
 }
 
 /// A flow over the state `S`.
@@ -155,6 +178,32 @@ impl<S: State> Graph<S> {
         NodeRef { name, state: PhantomData }
     }
 
+    /// Adds a graph as a node: a sub-graph with a state of its own. `input`
+    /// makes its input from this flow's state; `update` makes this flow's
+    /// update from its final state. It can ask like any node, to any depth.
+    pub fn subgraph<T: State>(
+        &mut self,
+        name: &'static str,
+        graph: impl Into<Arc<CompiledGraph>>,
+        input: impl Fn(&S) -> Value + Send + Sync + 'static,
+        update: impl Fn(&T) -> S::Update + Send + Sync + 'static,
+    ) -> NodeRef<S> {
+        let (own, theirs) = (TypedCodec::<S>::new(), TypedCodec::<T>::new());
+        let mapping = SubgraphMapping::Own {
+            input: Arc::new(move |view| Ok(input(&*read::<S>(view, &own)?))),
+            update: Arc::new(move |view| Ok(update(&*read::<T>(view, &theirs)?).into())),
+        };
+        self.builder.nodes.push((name.to_owned(), NodeKind::Graph { graph: graph.into(), mapping }));
+        NodeRef { name, state: PhantomData }
+    }
+
+    /// What the kernel does with a node beyond running it once: retries, a
+    /// time limit, waiting for the others.
+    pub fn policy(&mut self, node: NodeRef<S>, policy: NodePolicy) -> &mut Self {
+        self.builder.policy(node.name, policy);
+        self
+    }
+
     /// The flow starts with `node`.
     pub fn start(&mut self, node: NodeRef<S>) -> &mut Self {
         self.builder.edge(START, node.name);
@@ -192,11 +241,7 @@ impl<S: State> Graph<S> {
 
     fn condition(&mut self, from: &str, choose: impl Fn(&S) -> Target<S> + Send + Sync + 'static) -> &mut Self {
         let codec = TypedCodec::<S>::new();
-        self.builder.branch(from, move |view: &StateView| {
-            let any = view.typed(&codec as &dyn StateCodec).map_err(|fault| fault.to_string())?;
-            let state = any.downcast::<S>().map_err(|_| "the state was decoded as another type".to_owned())?;
-            Ok(choose(&state).0.into_iter().map(str::to_owned).collect())
-        });
+        self.builder.branch(from, move |view: &StateView| choose(&*read::<S>(view, &codec)?).0);
         self
     }
 
@@ -209,6 +254,13 @@ impl<S: State> Graph<S> {
     /// Stops after `node` until an operator releases it.
     pub fn break_after(&mut self, node: NodeRef<S>) -> &mut Self {
         self.builder.break_after(node.name);
+        self
+    }
+
+    /// Says what changed from version `from` to the next one, for threads that
+    /// wait under it: names of nodes and keys, types of values.
+    pub fn migrate(&mut self, from: u32, describe: impl FnOnce(&mut Migration)) -> &mut Self {
+        self.builder.migrate(from, describe);
         self
     }
 

@@ -1,18 +1,11 @@
-//! What happens next, and how a body's end is recorded.
+//! What happens next, and what a task needs to run.
 
 use std::sync::Arc;
 
-use super::{Position, Task, TaskStatus};
-use crate::context::{TaskRecordAfter, TaskScope};
+use super::{Position, RunAs, Task, TaskChange, TaskEvent, TaskStatus};
+use crate::context::TaskScope;
 use crate::graph::CompiledGraph;
-use crate::limits;
-use crate::node::{NodeError, NodeResult, Outcome};
-use crate::occurrence::QuestionState;
-use crate::ports::Effects;
-use crate::state::{Change, StateView};
-use crate::time::Timestamp;
-
-use super::task::StoredOutcome;
+use crate::ports::Host;
 
 /// What a position asks of whoever drives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +18,7 @@ pub enum Next {
     Rest(Rest),
 }
 
-/// How a thread rests.
+/// How a frame rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// Something is open.
@@ -37,7 +30,8 @@ pub enum Rest {
 }
 
 impl Position {
-    /// What happens next.
+    /// What happens next. A stop is the end of an attempt, never of a part of
+    /// it: all tasks that can run do (K4).
     #[must_use]
     pub fn next(&self) -> Next {
         if self.border.iter().any(|point| !point.released) {
@@ -60,170 +54,53 @@ impl Position {
         }
     }
 
-    /// What task `index` needs to run. Takes its record; hand it back through
-    /// [`complete`](Self::complete).
-    pub fn scope(
-        &mut self,
-        graph: &CompiledGraph,
-        index: usize,
-        effects: Arc<dyn Effects>,
-        now: Timestamp,
-    ) -> TaskScope {
+    /// Whether something can run or settle here, or a stop after the last node
+    /// was passed, so that the result can be handed up (R2).
+    #[must_use]
+    pub fn can_go_on(&self) -> bool {
+        let released = self.border.iter().all(|point| point.released);
+        released
+            && match self.tasks.as_slice() {
+                [] => !self.border.is_empty(),
+                tasks => {
+                    tasks.iter().any(|task| task.is_runnable(self.resume_all))
+                        || tasks.iter().all(|task| task.record.status == TaskStatus::Done)
+                }
+            }
+    }
+
+    /// Whether nothing is left to do here but to hand the result up.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.has_open() && self.tasks.iter().all(|task| task.record.status == TaskStatus::Done)
+    }
+
+    /// What task `index` needs to run, which watchers are told of (K22). Takes
+    /// its record; hand it back through
+    /// [`complete`](Self::complete) or [`put_back`](Self::put_back).
+    pub fn scope(&mut self, graph: &CompiledGraph, index: usize, host: Arc<Host>) -> TaskScope {
         let resume_all = self.resume_all;
-        let Task { plan, record } = &mut self.tasks[index];
+        let Task { plan, record, .. } = &mut self.tasks[index];
+        let change = TaskChange::Started(RunAs::of(record, resume_all));
+        host.effects.note(TaskEvent { frame: self.place.id.as_ref(), task: plan, change });
+        // Stored as absent when it is null.
+        let argument = plan.argument.clone().or_else(|| plan.is_sent().then_some(serde_json::Value::Null));
         TaskScope {
             address: plan.address.clone(),
+            frame: self.place.id.clone(),
+            task: plan.key.clone(),
             planned_by: plan.planned_by.clone(),
             salt: self.salt,
             state: Arc::clone(&self.state),
-            argument: plan.argument.clone().map(Arc::new),
+            argument: argument.map(Arc::new),
             occurrences: std::mem::take(&mut record.occurrences),
-            now,
+            frames: std::mem::take(&mut record.frames),
+            now: host.clock.now(),
             resume_all,
             retry: record.retry,
             payload_bytes: graph.limits.payload_bytes,
+            supersteps: self.budget.limit,
             resources: Arc::clone(&graph.resources),
-            effects,
+            host,
         }
     }
-
-    /// Records how a task's body ended. A lost lease is the driver's affair
-    /// and records nothing.
-    pub fn complete(
-        &mut self,
-        graph: &CompiledGraph,
-        index: usize,
-        after: TaskRecordAfter,
-        result: NodeResult<Outcome>,
-    ) {
-        let alone = self.tasks.len() == 1;
-        let task = &mut self.tasks[index];
-        let record = &mut task.record;
-        record.retry = false;
-        record.occurrences = after.occurrences;
-        record.error = None;
-        for question in record.occurrences.questions_mut() {
-            question.fresh = false;
-        }
-        let outcome = match result {
-            _ if after.waits => {
-                // A task that waits beside a failure of its own has failed:
-                // the failure must be seen, and its points stay answerable.
-                if let Err(NodeError::Failed(message)) = result {
-                    record.status = TaskStatus::Failed;
-                    record.error = Some(message);
-                } else {
-                    record.status = TaskStatus::Waiting;
-                }
-                return;
-            }
-            Ok(outcome) => outcome,
-            Err(NodeError::Failed(message)) => {
-                record.status = TaskStatus::Failed;
-                record.error = Some(message);
-                return;
-            }
-            Err(NodeError::Interrupted | NodeError::LeaseLost) => {
-                record.status = TaskStatus::Failed;
-                record.error = Some("the body returned `Interrupted` although it asked nothing".into());
-                return;
-            }
-        };
-        match finish(graph, &task.plan.node, &self.state, outcome, alone) {
-            Ok(stored) => {
-                record.status = TaskStatus::Done;
-                record.outcome = Some(stored);
-                // What it did not ask again, it no longer waits for (K20).
-                for question in record.occurrences.questions_mut().filter(|q| q.is_open()) {
-                    question.state = QuestionState::Superseded;
-                }
-            }
-            Err(message) => {
-                record.status = TaskStatus::Failed;
-                record.error = Some(message);
-            }
-        }
-    }
-}
-
-/// Checks a finished node's writes, and decides its conditions if it is not
-/// alone in its superstep (alone, they are decided on the settled state, which
-/// is the same and costs no copy).
-fn finish(
-    graph: &CompiledGraph,
-    node: &str,
-    state: &StateView,
-    outcome: Outcome,
-    alone: bool,
-) -> Result<StoredOutcome, String> {
-    let writes = outcome.writes.into_entries()?;
-    for (key, value) in &writes {
-        limits::check(
-            &format!("the value written to `{key}`"),
-            "state_key_bytes",
-            value,
-            graph.limits.state_key_bytes,
-        )?;
-        if !graph.keys.contains_key(key) {
-            return Err(format!("the node writes the key `{key}`, which the graph does not declare"));
-        }
-    }
-    let targets = if alone || !graph.branches.contains_key(node) {
-        // Reduced here all the same, so that a wrong type fails its own node.
-        reduce_writes(graph, state, &writes)?;
-        None
-    } else {
-        let changes = reduce_writes(graph, state, &writes)?;
-        let mut values = state.values().clone();
-        for (key, change) in &changes {
-            values.apply(key, change);
-        }
-        Some(decide(graph, node, &StateView::new(values))?)
-    };
-    Ok(StoredOutcome { writes, targets })
-}
-
-/// Several writes of one body to one key combine first.
-pub(super) fn reduce_writes(
-    graph: &CompiledGraph,
-    state: &StateView,
-    writes: &[(String, serde_json::Value)],
-) -> Result<Vec<(String, Change)>, String> {
-    let mut changes: Vec<(String, Change)> = Vec::with_capacity(writes.len());
-    for (key, value) in writes {
-        let Some(spec) = graph.keys.get(key) else {
-            return Err(format!("the key `{key}` is not declared"));
-        };
-        let known = changes.iter().position(|(changed, _)| changed == key);
-        let current = known.and_then(|i| match &changes[i].1 {
-            Change::Set(value) => Some(value.clone()),
-            Change::Appended(_) => None,
-        });
-        let current = current.as_ref().or_else(|| state.values().get(key));
-        let change = spec.reducer.reduce(key, current, value.clone()).map_err(|fault| fault.to_string())?;
-        match (known, change) {
-            (Some(i), Change::Appended(more)) => {
-                if let Change::Appended(items) = &mut changes[i].1 {
-                    items.extend(more);
-                }
-            }
-            (Some(i), change @ Change::Set(_)) => changes[i].1 = change,
-            (None, change) => changes.push((key.clone(), change)),
-        }
-    }
-    Ok(changes)
-}
-
-/// Where a node's conditions lead on `state`.
-pub(super) fn decide(graph: &CompiledGraph, node: &str, state: &StateView) -> Result<Vec<String>, String> {
-    let mut targets = Vec::new();
-    for branch in graph.branches.get(node).into_iter().flatten() {
-        for target in branch(state)? {
-            if target != crate::graph::END_NAME && !graph.nodes.contains_key(&target) {
-                return Err(format!("the condition after `{node}` leads to `{target}`, which is no node"));
-            }
-            targets.push(target);
-        }
-    }
-    Ok(targets)
 }

@@ -1,12 +1,11 @@
 //! The open points of a position, and those that the engine raises itself.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Position;
+use super::{Position, Task};
 use crate::address::Address;
-use crate::graph::CompiledGraph;
-use crate::ids::InterruptId;
+use crate::ids::{FrameId, InterruptId};
 use crate::occurrence::{PointKind, QuestionRecord};
 use crate::question::Request;
 use crate::time::Timestamp;
@@ -23,7 +22,13 @@ pub enum BorderReason {
         after: Vec<String>,
     },
     /// Somebody asked for a pause.
-    Requested,
+    Requested {
+        /// The nodes that ran last.
+        #[serde(default)]
+        after: Vec<String>,
+    },
+    /// An edit left work: nothing runs until somebody says so (R11).
+    Edited,
     /// The run used up its supersteps (R11).
     RecursionLimit {
         /// The limit that was reached.
@@ -45,13 +50,19 @@ pub struct BorderPoint {
     /// Whether it has been released.
     #[serde(default)]
     pub released: bool,
+    /// Data that came with the release of a stop in a graph that only a body
+    /// knows: written when the body enters it (K12, K17).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<Map<String, Value>>,
 }
 
 impl BorderPoint {
     fn kind(&self) -> PointKind {
         match self.reason {
             BorderReason::Breakpoint { .. } => PointKind::Break,
-            BorderReason::Requested | BorderReason::RecursionLimit { .. } => PointKind::Pause,
+            BorderReason::Requested { .. } | BorderReason::Edited | BorderReason::RecursionLimit { .. } => {
+                PointKind::Pause
+            }
         }
     }
 }
@@ -71,6 +82,24 @@ pub struct Point {
     pub payload: Value,
     /// Since when.
     pub asked_at: Timestamp,
+    /// The frame in which it waits; `None` is the root frame.
+    pub frame: Option<FrameId>,
+    /// The containers around it, nearest first; the root graph is the last.
+    pub parents: Vec<ParentPoint>,
+}
+
+/// A container around a point. Its id can be named in a resume if it takes
+/// data (K18).
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParentPoint {
+    /// Its id.
+    pub id: InterruptId,
+    /// Where it is.
+    pub address: Address,
+    /// For people; `null` for containers that do not say.
+    pub info: Value,
+    /// Whether it takes data.
+    pub takes_data: bool,
 }
 
 impl Point {
@@ -79,56 +108,148 @@ impl Point {
     pub fn request(&self) -> Option<Request> {
         match self.kind {
             PointKind::Ask => Request::from_payload(&self.payload).ok(),
-            PointKind::Interrupt | PointKind::Suspend | PointKind::Break | PointKind::Pause => None,
+            PointKind::Interrupt | PointKind::Suspend | PointKind::Container | PointKind::Break | PointKind::Pause => {
+                None
+            }
         }
     }
 }
 
 impl Position {
-    /// All open points: the border's first, then the tasks' in task order.
+    /// All open points, those of inner frames included: the border's first,
+    /// then the tasks' in task order. Leaves only; containers are their parents
+    /// (K4).
     #[must_use]
-    pub fn points(&self, graph: &CompiledGraph) -> Vec<Point> {
-        let frame = Address::graph(graph.name());
-        let border = self.border.iter().enumerate().filter(|(_, point)| !point.released).map(|(i, point)| Point {
-            id: point.id.clone(),
-            address: frame.clone(),
-            number: u32::try_from(i).unwrap_or(u32::MAX),
-            kind: point.kind(),
-            payload: serde_json::to_value(&point.reason).unwrap_or_else(|_| json!({})),
-            asked_at: point.asked_at,
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        self.collect_points(&[], &mut points);
+        points
+    }
+
+    fn collect_points(&self, outer: &[ParentPoint], points: &mut Vec<Point>) {
+        for (i, point) in self.border.iter().enumerate().filter(|(_, point)| !point.released) {
+            points.push(Point {
+                id: point.id.clone(),
+                address: self.place.address.clone(),
+                number: u32::try_from(i).unwrap_or(u32::MAX),
+                kind: point.kind(),
+                payload: serde_json::to_value(&point.reason).unwrap_or_else(|_| json!({})),
+                asked_at: point.asked_at,
+                frame: self.place.id.clone(),
+                parents: outer.to_vec(),
+            });
+        }
+        for task in &self.tasks {
+            let mut own: Option<Vec<ParentPoint>> = None;
+            for (address, question) in task.record.occurrences.questions().filter(|(_, question)| question.is_open()) {
+                let around = own.get_or_insert_with(|| self.with_frame(outer));
+                points.push(self.point(address, question, self.parents(task, address, around)));
+            }
+            for (address, frame) in &task.record.frames {
+                let around = own.get_or_insert_with(|| self.with_frame(outer));
+                let parents = self.parents(task, address, around);
+                frame.collect_points(&parents, points);
+            }
+        }
+    }
+
+    /// `outer`, with the root graph before it in the root frame. A nested
+    /// frame is itself the innermost of `outer`'s addresses.
+    fn with_frame(&self, outer: &[ParentPoint]) -> Vec<ParentPoint> {
+        let address = &self.place.address;
+        let id = match &self.place.id {
+            None => address.container_id(&self.salt, None),
+            Some(frame) => InterruptId::from(frame.clone()),
+        };
+        let own = ParentPoint { id, address: address.clone(), info: Value::Null, takes_data: false };
+        std::iter::once(own).chain(outer.iter().cloned()).collect()
+    }
+
+    /// The containers of `task` above `address`, then those around the frame.
+    fn parents(&self, task: &Task, address: &Address, around: &[ParentPoint]) -> Vec<ParentPoint> {
+        let within = address.ancestors().take_while(|above| task.plan.address.contains(above));
+        let within = within.map(|above| {
+            let container = task.record.occurrences.get(&above).and_then(|occurrence| occurrence.container.as_ref());
+            ParentPoint {
+                id: above.container_id(&self.salt, Some(&task.plan.planned_by)),
+                info: container.map_or(Value::Null, |container| container.info.clone()),
+                takes_data: container.is_some_and(|container| container.data.is_none()),
+                address: above,
+            }
         });
-        let questions = self
-            .tasks
-            .iter()
-            .flat_map(|task| task.record.occurrences.questions())
-            .filter(|(_, question)| question.is_open())
-            .map(|(address, question)| point(address, question));
-        border.chain(questions).collect()
+        within.chain(around.iter().cloned()).collect()
+    }
+
+    /// Whether something waits in this frame or inside.
+    #[must_use]
+    pub fn has_open(&self) -> bool {
+        self.border.iter().any(|point| !point.released)
+            || self
+                .tasks
+                .iter()
+                .any(|task| task.record.occurrences.has_open() || task.record.frames.values().any(Self::has_open))
     }
 
     /// Raises a point at this checkpoint's border.
-    pub(super) fn raise(&mut self, graph: &CompiledGraph, reason: BorderReason, now: Timestamp) {
+    pub(super) fn raise(&mut self, reason: BorderReason, now: Timestamp) {
         let number = u32::try_from(self.border.len()).unwrap_or(u32::MAX);
-        let id = Address::graph(graph.name()).interrupt_id(&self.salt, &self.checkpoint.id, number);
-        self.border.push(BorderPoint { id, reason, asked_at: now, released: false });
+        let id = self.place.address.interrupt_id(&self.salt, &self.checkpoint.id, number);
+        self.border.push(BorderPoint { id, reason, asked_at: now, released: false, update: None });
+        self.unsaved.0 = true;
     }
 
-    /// Stops here until somebody says `continue`: for a pause from outside,
-    /// or a run that used up its supersteps. Does nothing on a finished thread.
-    pub fn pause(&mut self, graph: &CompiledGraph, reason: BorderReason, now: Timestamp) {
-        if !self.tasks.is_empty() {
-            self.raise(graph, reason, now);
+    /// Stops here until somebody says `continue`, because somebody asked for
+    /// it; not if a graph inside has made the stop already, nor on a finished
+    /// thread.
+    pub fn pause(&mut self, now: Timestamp) {
+        let mut inside = false;
+        self.each_frame(&mut |_, _, frame| {
+            let requested = |point: &BorderPoint| matches!(point.reason, BorderReason::Requested { .. });
+            inside |= frame.border.iter().any(|point| !point.released && requested(point));
+        });
+        if self.tasks.is_empty() || inside {
+            return;
+        }
+        let begun = self.tasks.iter().any(|task| task.record != super::TaskRecord::default());
+        let after = if begun { Vec::new() } else { self.ran.iter().cloned().collect() };
+        self.raise(BorderReason::Requested { after }, now);
+    }
+
+    fn point(&self, address: &Address, question: &QuestionRecord, parents: Vec<ParentPoint>) -> Point {
+        Point {
+            id: question.id.clone(),
+            address: address.clone(),
+            number: question.number,
+            kind: question.kind,
+            payload: question.payload.clone(),
+            asked_at: question.asked_at,
+            frame: self.place.id.clone(),
+            parents,
         }
     }
-}
 
-fn point(address: &Address, question: &QuestionRecord) -> Point {
-    Point {
-        id: question.id.clone(),
-        address: address.clone(),
-        number: question.number,
-        kind: question.kind,
-        payload: question.payload.clone(),
-        asked_at: question.asked_at,
+    /// The containers with open points below them that take data of their own
+    /// and were sent none (K18), as points: no leaves, and never listed with
+    /// [`points`](Self::points).
+    #[must_use]
+    pub fn open_containers(&self) -> Vec<Point> {
+        let mut containers: Vec<Point> = Vec::new();
+        for point in self.points() {
+            for (i, parent) in point.parents.iter().enumerate().filter(|(_, parent)| parent.takes_data) {
+                if containers.iter().all(|known| known.id != parent.id) {
+                    containers.push(Point {
+                        id: parent.id.clone(),
+                        address: parent.address.clone(),
+                        number: 0,
+                        kind: PointKind::Container,
+                        payload: parent.info.clone(),
+                        asked_at: point.asked_at,
+                        frame: point.frame.clone(),
+                        parents: point.parents[i + 1..].to_vec(),
+                    });
+                }
+            }
+        }
+        containers
     }
 }

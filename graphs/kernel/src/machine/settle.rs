@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::plan::{decide, reduce_writes};
+use super::complete::{decide, reduce_writes};
 use super::points::BorderReason;
-use super::{Checkpoint, Outside, PlannedTask, Position, Source, Task, TaskStatus};
-use crate::address::Address;
-use crate::graph::{CompiledGraph, END_NAME};
+use super::route::Due;
+use super::{Checkpoint, Outside, Position, Source, TaskStatus};
+use crate::graph::CompiledGraph;
 use crate::ids::CheckpointId;
-use crate::limits;
-use crate::state::{Change, Reducer, StateView};
+use crate::node::Outcome;
+use crate::state::{Change, Reducer, StateView, Writes};
 
 /// What a superstep did to the state, key by key.
 pub type StepChanges = Vec<(String, Change)>;
@@ -27,8 +27,8 @@ pub enum Settled {
 
 impl Position {
     /// Applies a finished superstep: reduces the writes in task order, follows
-    /// edges, joins and conditions, and makes the next checkpoint with its
-    /// breakpoints. Call when [`next`](Self::next) says
+    /// edges, joins, conditions, gotos and sends, and makes the next checkpoint
+    /// with its breakpoints. Call when [`next`](Self::next) says
     /// [`Settle`](super::Next::Settle).
     pub fn settle(&mut self, graph: &CompiledGraph, outside: Outside<'_>) -> Settled {
         if let Some(key) = self.conflict(graph) {
@@ -48,75 +48,110 @@ impl Position {
         // Taken out, so that its count is one and it changes in place.
         self.state = StateView::changed(std::mem::take(&mut self.state), graph.codec.as_ref(), &changes);
 
-        let mut targets = BTreeSet::new();
+        let mut due = Due::default();
         for index in 0..self.tasks.len() {
-            let node = self.tasks[index].plan.node.clone();
-            let decided = match self.tasks[index].record.outcome.as_ref().and_then(|o| o.targets.clone()) {
-                Some(decided) => decided,
-                None => match decide(graph, &node, &self.state) {
-                    Ok(decided) => decided,
-                    Err(message) => {
-                        self.state = undo.revert(&self.state);
-                        self.fail(index, message);
-                        return Settled::Refused;
-                    }
-                },
-            };
-            targets.extend(decided);
-            targets.extend(graph.edges.get(&node).into_iter().flatten().cloned());
+            match self.targets_of(graph, index) {
+                Ok(targets) => targets.into_iter().for_each(|target| due.add(target)),
+                Err(message) => {
+                    self.state = undo.revert(&self.state);
+                    self.fail(index, message);
+                    return Settled::Refused;
+                }
+            }
+            due.follow(graph, &self.tasks[index].plan.node);
         }
         let finished: BTreeSet<String> = self.tasks.iter().map(|task| task.plan.node.clone()).collect();
-        let arrivals = self.arrivals.clone();
-        targets.extend(self.arrive(graph, &finished));
-        targets.remove(END_NAME);
-        if let Err(message) = limits::check_tasks(targets.len(), graph.limits.tasks_per_superstep) {
-            self.arrivals = arrivals;
-            self.state = undo.revert(&self.state);
-            (0..self.tasks.len()).for_each(|index| self.fail(index, message.clone()));
-            return Settled::Refused;
-        }
-
-        self.advance(graph, outside, Source::Loop, targets);
+        let before = (self.arrivals.clone(), self.deferred.clone());
+        self.clear_joins(graph);
+        self.arrive(graph, &finished);
+        // Planned nodes have left the waiting room.
+        self.deferred.retain(|node| !finished.contains(node));
+        let checkpoint = self.following(outside, Source::Loop);
+        let tasks = match self.plan(graph, &checkpoint, due) {
+            Ok(tasks) => tasks,
+            Err(message) => {
+                (self.arrivals, self.deferred) = before;
+                self.state = undo.revert(&self.state);
+                (0..self.tasks.len()).for_each(|index| self.fail(index, message.clone()));
+                return Settled::Refused;
+            }
+        };
+        self.checkpoint = checkpoint;
+        self.tasks = tasks;
+        self.border = Vec::new();
+        self.ran.clone_from(&finished);
         self.stop_at_breakpoints(graph, outside, &finished);
+        self.count_superstep(outside);
         Settled::Advanced(changes)
     }
 
-    /// Moves to a new checkpoint that runs `targets` next.
-    pub(super) fn advance(
-        &mut self,
-        graph: &CompiledGraph,
-        outside: Outside<'_>,
-        source: Source,
-        targets: BTreeSet<String>,
-    ) {
-        let parent = self.checkpoint.id.clone();
-        let superstep = self.checkpoint.superstep + 1;
-        self.checkpoint = new_checkpoint(outside, Some(parent), source, superstep);
-        self.tasks = plan_tasks(graph, &self.checkpoint, targets);
-        self.border = Vec::new();
+    /// What the parent graph gets if a task of this finished superstep handed
+    /// over to it: all such updates and targets, in task order. What the other
+    /// tasks wrote ends with this graph.
+    pub(crate) fn handed_over(&self) -> Option<Outcome> {
+        let outcomes = self.tasks.iter().filter_map(|task| task.record.outcome.as_ref());
+        let mut handing = outcomes.filter(|outcome| outcome.parent).peekable();
+        handing.peek()?;
+        let (mut writes, mut goto) = (Vec::new(), Vec::new());
+        for outcome in handing {
+            writes.extend(outcome.writes.iter().cloned());
+            goto.extend(outcome.goto.iter().cloned());
+        }
+        Some(Outcome { writes: Writes::from_iter(writes), goto, parent: false })
     }
 
-    /// Breakpoints of a new border: before what is due, after what ran. None
-    /// after the last node of the root frame (K12, R2).
+    fn targets_of(&self, graph: &CompiledGraph, index: usize) -> Result<Vec<crate::node::Goto>, String> {
+        let task = &self.tasks[index];
+        let Some(outcome) = &task.record.outcome else { return Ok(Vec::new()) };
+        let mut targets = match &outcome.targets {
+            Some(decided) => decided.clone(),
+            None => decide(graph, &task.plan.node, &self.state)?,
+        };
+        targets.extend(outcome.goto.iter().cloned());
+        Ok(targets)
+    }
+
+    /// The identity of the checkpoint after this one.
+    pub(super) fn following(&self, outside: Outside<'_>, source: Source) -> Checkpoint {
+        new_checkpoint(outside, Some(self.checkpoint.id.clone()), source, self.checkpoint.superstep + 1)
+    }
+
+    /// Breakpoints of a new border: before what is due, after what ran. In the
+    /// root frame there is none after the last node; in a nested one it parks
+    /// the task before its result is handed up (K12, R2).
     pub(super) fn stop_at_breakpoints(
         &mut self,
         graph: &CompiledGraph,
         outside: Outside<'_>,
         finished: &BTreeSet<String>,
     ) {
-        if self.tasks.is_empty() {
+        if self.tasks.is_empty() && self.place.id.is_none() {
             return;
         }
-        let before: Vec<String> =
+        let before: BTreeSet<String> =
             self.tasks.iter().map(|task| task.plan.node.clone()).filter(|node| graph.break_before.has(node)).collect();
         let after: Vec<String> = finished.iter().filter(|node| graph.break_after.has(node)).cloned().collect();
         if !before.is_empty() || !after.is_empty() {
-            self.raise(graph, BorderReason::Breakpoint { before, after }, outside.clock.now());
+            let before = before.into_iter().collect();
+            self.raise(BorderReason::Breakpoint { before, after }, outside.clock.now());
+        }
+    }
+
+    /// A run that has used up its supersteps parks whole, at a border, and
+    /// only if something is still due (rule 94, R11).
+    fn count_superstep(&mut self, outside: Outside<'_>) {
+        self.budget.used += 1;
+        let supersteps = self.budget.limit;
+        if self.budget.used >= supersteps && !self.tasks.is_empty() {
+            self.raise(BorderReason::RecursionLimit { supersteps }, outside.clock.now());
         }
     }
 
     /// The last-value key that two tasks wrote, if any.
     fn conflict(&self, graph: &CompiledGraph) -> Option<String> {
+        if self.tasks.len() < 2 {
+            return None;
+        }
         let mut writers: BTreeMap<&str, usize> = BTreeMap::new();
         for (index, task) in self.tasks.iter().enumerate() {
             for (key, _) in task.record.outcome.iter().flat_map(|outcome| &outcome.writes) {
@@ -139,7 +174,7 @@ impl Position {
 
     fn fail_writers(&mut self, key: &str) {
         let writers = self.writers(key);
-        let names: Vec<String> = writers.iter().map(|&i| self.tasks[i].plan.node.clone()).collect();
+        let names: Vec<String> = writers.iter().map(|&i| self.tasks[i].plan.key.clone()).collect();
         for index in writers {
             self.fail(
                 index,
@@ -153,6 +188,7 @@ impl Position {
     }
 
     fn fail(&mut self, index: usize, message: String) {
+        self.tasks[index].unsaved.0 = true;
         let record = &mut self.tasks[index].record;
         record.status = TaskStatus::Failed;
         record.outcome = None;
@@ -177,30 +213,6 @@ impl Position {
             (key.map_or_else(|| (0..self.tasks.len()).collect(), |key| self.writers(key)), message)
         })
     }
-
-    /// Counts arrivals at joins; returns the targets that are complete.
-    fn arrive(&mut self, graph: &CompiledGraph, finished: &BTreeSet<String>) -> Vec<String> {
-        let mut complete = Vec::new();
-        for (sources, target) in &graph.joins {
-            let new: BTreeSet<&String> = finished.intersection(sources).collect();
-            if new.is_empty() {
-                continue;
-            }
-            let key = join_key(sources, target);
-            let arrived = self.arrivals.entry(key.clone()).or_default();
-            arrived.extend(new.into_iter().cloned());
-            if arrived.len() == sources.len() {
-                self.arrivals.remove(&key);
-                complete.push(target.clone());
-            }
-        }
-        complete
-    }
-}
-
-fn join_key(sources: &BTreeSet<String>, target: &str) -> String {
-    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-    format!("{}>{target}", sources.join("+"))
 }
 
 pub(super) fn new_checkpoint(
@@ -212,23 +224,6 @@ pub(super) fn new_checkpoint(
     // A UUID's text always has the form of an id.
     let id = CheckpointId::parse(outside.ids.uuid()).unwrap_or_else(|error| unreachable!("{error}"));
     Checkpoint { id, parent, source, superstep, created_at: outside.clock.now() }
-}
-
-pub(super) fn plan_tasks(graph: &CompiledGraph, checkpoint: &Checkpoint, targets: BTreeSet<String>) -> Vec<Task> {
-    let frame = Address::graph(graph.name());
-    targets
-        .into_iter()
-        .map(|node| Task {
-            plan: PlannedTask {
-                key: node.clone(),
-                address: frame.node(&node, checkpoint.superstep),
-                node,
-                argument: None,
-                planned_by: checkpoint.id.clone(),
-            },
-            record: super::TaskRecord::default(),
-        })
-        .collect()
 }
 
 /// What brings a state back to before a superstep that could not be applied.

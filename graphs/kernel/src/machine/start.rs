@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::plan::{decide, reduce_writes};
-use super::settle::{StepChanges, new_checkpoint, plan_tasks};
-use super::{Outside, Position, Source};
+use super::complete::{decide, reduce_writes};
+use super::route::Due;
+use super::settle::{StepChanges, new_checkpoint};
+use super::{Budget, FramePlace, Outside, Position, Source};
 use crate::fault::Fault;
-use crate::graph::{CompiledGraph, END_NAME, START};
-use crate::limits;
+use crate::graph::{CompiledGraph, START};
 use crate::state::{StateView, Values};
 
 impl Position {
@@ -26,19 +26,47 @@ impl Position {
         input: &Value,
         outside: Outside<'_>,
     ) -> Result<(Self, StepChanges), Vec<Fault>> {
+        Self::start_frame(graph, salt, FramePlace::root(graph), input, outside)
+    }
+
+    /// Starts a frame with input, as [`start`](Self::start) does the root one.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_frame(
+        graph: &CompiledGraph,
+        salt: [u8; 16],
+        place: FramePlace,
+        input: &Value,
+        outside: Outside<'_>,
+    ) -> Result<(Self, StepChanges), Vec<Fault>> {
+        let mut position = Self::unused(graph, salt, place, outside);
+        let changes = position.accept(graph, input, outside, false)?;
+        Ok((position, changes))
+    }
+
+    /// A frame before its input: what an edit of a thread that never ran
+    /// starts from.
+    #[must_use]
+    pub fn unused(graph: &CompiledGraph, salt: [u8; 16], place: FramePlace, outside: Outside<'_>) -> Self {
         let mut values = Values::default();
         fill_neutral(graph, &mut values);
-        let mut position = Self {
+        Self {
             salt,
+            place,
             checkpoint: new_checkpoint(outside, None, Source::Input, 0),
             state: Arc::new(StateView::new(values)),
             tasks: Vec::new(),
             arrivals: BTreeMap::new(),
+            deferred: BTreeSet::new(),
+            ran: BTreeSet::new(),
             border: Vec::new(),
             resume_all: false,
-        };
-        let changes = position.accept(graph, input, outside, None)?;
-        Ok((position, changes))
+            budget: Budget::new(graph.limits.supersteps_per_run),
+            unsaved: super::Unsaved(false),
+            left_under: None,
+            migrated: super::Migrated::default(),
+        }
     }
 
     /// Applies fresh input to a thread that has a state already: the state is
@@ -52,8 +80,7 @@ impl Position {
         input: &Value,
         outside: Outside<'_>,
     ) -> Result<StepChanges, Vec<Fault>> {
-        let parent = self.checkpoint.id.clone();
-        self.accept(graph, input, outside, Some(parent))
+        self.accept(graph, input, outside, true)
     }
 
     fn accept(
@@ -61,7 +88,7 @@ impl Position {
         graph: &CompiledGraph,
         input: &Value,
         outside: Outside<'_>,
-        parent: Option<crate::ids::CheckpointId>,
+        follows: bool,
     ) -> Result<StepChanges, Vec<Fault>> {
         let (writes, mut faults) = read_input(graph, input)?;
         let changes = reduce_writes(graph, &self.state, &writes).map_err(|message| vec![Fault::at("", message)])?;
@@ -78,20 +105,31 @@ impl Position {
         state
             .typed(graph.codec.as_ref())
             .map_err(|fault| vec![Fault::at(format!("/{}", fault.key()), fault.to_string())])?;
-        let mut targets: BTreeSet<String> =
-            decide(graph, START, &state).map_err(|message| vec![Fault::at("", message)])?.into_iter().collect();
-        targets.extend(graph.edges.get(START).into_iter().flatten().cloned());
-        targets.remove(END_NAME);
-        limits::check_tasks(targets.len(), graph.limits.tasks_per_superstep)
-            .map_err(|message| vec![Fault::at("", message)])?;
-
-        if let Some(parent) = parent {
-            let superstep = self.checkpoint.superstep + 1;
-            self.checkpoint = new_checkpoint(outside, Some(parent), Source::Input, superstep);
+        let mut due = Due::default();
+        for target in decide(graph, START, &state).map_err(|message| vec![Fault::at("", message)])? {
+            due.add(target);
         }
+        due.follow(graph, START);
+
+        let before = (self.arrivals.clone(), std::mem::take(&mut self.deferred));
+        // What waited is dropped for good (rules 10 and 38).
+        self.forget_gone(graph);
+        self.clear_joins(graph);
+        let checkpoint = if follows { self.following(outside, Source::Input) } else { self.checkpoint.clone() };
+        match self.plan(graph, &checkpoint, due) {
+            Ok(tasks) => self.tasks = tasks,
+            Err(message) => {
+                (self.arrivals, self.deferred) = before;
+                return Err(vec![Fault::at("", message)]);
+            }
+        }
+        self.checkpoint = checkpoint;
         self.state = Arc::new(state);
-        self.tasks = plan_tasks(graph, &self.checkpoint, targets);
+        // The input is what ran last (rule 58).
+        self.ran = BTreeSet::new();
         self.border = Vec::new();
+        self.resume_all = false;
+        self.budget.used = 0;
         self.stop_at_breakpoints(graph, outside, &BTreeSet::new());
         Ok(changes)
     }
@@ -115,7 +153,7 @@ fn read_input(graph: &CompiledGraph, input: &Value) -> Result<(Entries, Vec<Faul
 }
 
 /// Gives keys that nobody wrote their neutral value.
-pub(super) fn fill_neutral(graph: &CompiledGraph, values: &mut Values) {
+pub fn fill_neutral(graph: &CompiledGraph, values: &mut Values) {
     for key in graph.keys.values() {
         if values.get(&key.name).is_none()
             && let Some(neutral) = key.reducer.neutral()
@@ -123,4 +161,9 @@ pub(super) fn fill_neutral(graph: &CompiledGraph, values: &mut Values) {
             values.insert(key.name.clone(), neutral);
         }
     }
+}
+
+/// Whether [`fill_neutral`] would change something.
+pub(super) fn lacks_neutral(graph: &CompiledGraph, values: &Values) -> bool {
+    graph.keys.values().any(|key| values.get(&key.name).is_none() && key.reducer.neutral().is_some())
 }

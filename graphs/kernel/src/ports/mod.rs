@@ -5,8 +5,12 @@
 
 mod channel;
 mod effects;
+mod host;
+mod stop;
 mod system;
 
 pub use channel::{Channel, ChannelName, DeliveryError, Directory, Notice, Occasion, Person, Receipt, Recipient};
-pub use effects::{EffectError, Effects};
-pub use system::{Clock, Ids};
+pub use effects::{EffectError, Effects, FrameStep};
+pub use host::Host;
+pub use stop::StopSignal;
+pub use system::{Clock, Ids, Timers};

@@ -1,5 +1,9 @@
 //! Time and chance.
 
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
 use crate::time::Timestamp;
 
 /// Where instants come from.
@@ -14,4 +18,14 @@ pub trait Ids: Send + Sync {
     fn uuid(&self) -> String;
     /// Sixteen random bytes, for salts.
     fn salt(&self) -> [u8; 16];
+}
+
+/// What lets time pass while a body runs. Not durable: a process that dies
+/// forgets what it waited for.
+pub trait Timers: Send + Sync {
+    /// Ends after `wait`: the pause between two attempts of a node.
+    fn wait(&self, wait: Duration) -> BoxFuture<'static, ()>;
+    /// Ends when an attempt that starts now has had `limit`. A host without
+    /// time of its own never ends it.
+    fn limit(&self, limit: Duration) -> BoxFuture<'static, ()>;
 }

@@ -1,7 +1,8 @@
 //! Flat forms by JSON Schema: the subset that a page can show as fields.
 //!
 //! An object whose properties are strings (with `enum`, `format: date`,
-//! `maxLength`), integers, numbers or booleans, with `required`. A schema
+//! `maxLength`), integers, numbers or booleans, with `required` and `default`.
+//! A schema
 //! outside this subset is refused when the question is asked, not when the
 //! answer arrives.
 
@@ -42,6 +43,10 @@ pub struct Field {
     pub required: bool,
     /// What it takes.
     pub kind: FieldKind,
+    /// What stands in it before anybody changes it: the schema's `default`,
+    /// which is for people to mend and so need not be a good answer. It is no
+    /// answer by itself: a field that is left out is left out.
+    pub default: Option<Value>,
 }
 
 /// Why a schema is not a flat form.
@@ -102,6 +107,7 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, FormFaul
         description: text("description"),
         required,
         kind,
+        default: property.get("default").filter(|default| !default.is_null()).cloned(),
     })
 }
 

@@ -41,7 +41,7 @@ impl StateFault {
 }
 
 /// One declared key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct KeySpec {
     /// The key's name.
     pub name: String,
@@ -65,6 +65,15 @@ pub type Schema = Vec<KeySpec>;
 /// which is how a node says what it changed; a wrong key or type there does
 /// not compile.
 ///
+/// `#[reduce(with = "path::to::function")]` combines in the flow's own way: by a
+/// function of the value and the write, both of the field's type. It returns the
+/// new value, or a `Result` of it that refuses the write and so fails the node.
+/// It must not depend on anything else; the writes of nodes that ran side by
+/// side come in the order of their names. With `#[state(default)]` the field
+/// starts with its default, as an `Option` does with `None`; otherwise the input
+/// gives it, and that first value is taken as it is. The path of the function is
+/// part of the graph's fingerprint.
+///
 /// ```
 /// use countersign_kernel::prelude::*;
 ///
@@ -75,6 +84,25 @@ pub type Schema = Vec<KeySpec>;
 ///     notes: Vec<String>,
 /// }
 /// let _update: InvoiceUpdate = Invoice::update().amount(5).notes("seen".to_owned());
+/// ```
+///
+/// ```
+/// use countersign_kernel::prelude::*;
+///
+/// #[derive(State)]
+/// struct Tender {
+///     /// The best offer so far.
+///     #[reduce(with = "Option::max")]
+///     best: Option<u64>,
+///     /// May only rise.
+///     #[reduce(with = "rising")]
+///     #[state(default)]
+///     round: u32,
+/// }
+///
+/// fn rising(now: u32, next: u32) -> Result<u32, String> {
+///     if next > now { Ok(next) } else { Err(format!("round {next} is over")) }
+/// }
 /// ```
 ///
 /// ```compile_fail
@@ -137,6 +165,12 @@ impl Writes {
             }
         }
         self
+    }
+
+    /// The writes so far.
+    #[must_use]
+    pub fn entries(&self) -> &[(String, Value)] {
+        &self.entries
     }
 
     /// The writes, or the first value that could not be encoded.

@@ -83,6 +83,13 @@ pub struct StateView {
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
+/// Equal by values: the typed state follows from them.
+impl PartialEq for StateView {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
 impl StateView {
     /// A view of `values`.
     #[must_use]

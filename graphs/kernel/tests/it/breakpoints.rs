@@ -1,8 +1,8 @@
 //! Static breakpoints and pauses (K12, R2, R11).
 
-use countersign_kernel::driver::{Driver, DriverError};
+use countersign_kernel::driver::{Driver, Refused};
 use countersign_kernel::graph::{CompiledGraph, GraphBuilder, START};
-use countersign_kernel::machine::{BorderReason, Next, Rest};
+use countersign_kernel::machine::{Next, Rest};
 use countersign_kernel::node::NodeError;
 use countersign_kernel::occurrence::PointKind;
 use countersign_kernel::question::Answered;
@@ -102,11 +102,11 @@ fn a_stop_is_released_by_its_id_and_by_resume_all_but_by_no_plain_answer() {
     let runs = Runs::default();
     let mut by_id = start(chain(&runs, |g| _ = g.break_before("b")));
     let id = by_id.points()[0].id.clone();
-    assert_eq!(now(by_id.answer(json!("go on"))), Err(DriverError::NotOne(0)));
+    assert_eq!(now(by_id.answer(json!("go on"))), Err(Refused::NotOne(0)));
     assert_eq!(stop(&by_id), (json!(["b"]), json!([])));
     answer_ids(&mut by_id, &[(&id, Value::Null)]).expect("open");
     assert_eq!(by_id.rest(), Rest::Succeeded);
-    assert_eq!(answer_ids(&mut by_id, &[(&id, Value::Null)]), Err(DriverError::NotOpen(id)));
+    assert_eq!(answer_ids(&mut by_id, &[(&id, Value::Null)]), Err(Refused::NotOpen(id)));
 
     let mut by_all = start(chain(&runs, |g| _ = g.break_before("b")));
     resume(&mut by_all, RESUME_ALL);
@@ -145,13 +145,13 @@ fn an_answer_given_during_a_pause_waits_for_the_release() {
     let graph = single(asking("n", &runs));
     let mut position = position(&graph, [0; 16]);
     attempt(&graph, &mut position);
-    position.pause(&graph, BorderReason::Requested, Fixed::NOW);
-    let points = position.points(&graph);
+    position.pause(Fixed::NOW);
+    let points = position.points();
     let kinds: Vec<PointKind> = points.iter().map(|point| point.kind).collect();
     assert_eq!(kinds, [PointKind::Pause, PointKind::Interrupt]);
     let answered = Answered { value: Some(json!("yes")), by: Vec::new(), at: Fixed::NOW };
     position.answer(&points[1].id, answered).expect("open");
-    assert_eq!((position.next(), position.points(&graph).len()), (Next::Rest(Rest::Parked), 1));
+    assert_eq!((position.next(), position.points().len()), (Next::Rest(Rest::Parked), 1));
     position.resume(CONTINUE);
     assert_eq!(position.next(), Next::Run(vec![0]));
     attempt(&graph, &mut position);
@@ -165,6 +165,6 @@ fn a_finished_thread_has_nothing_to_pause() {
         g.branch(START, |_| Ok(vec![]));
     });
     let mut position = position(&graph, [0; 16]);
-    position.pause(&graph, BorderReason::RecursionLimit { supersteps: 1 }, Fixed::NOW);
-    assert_eq!((position.next(), position.points(&graph).len()), (Next::Rest(Rest::Succeeded), 0));
+    position.pause(Fixed::NOW);
+    assert_eq!((position.next(), position.points().len()), (Next::Rest(Rest::Succeeded), 0));
 }

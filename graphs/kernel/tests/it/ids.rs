@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use countersign_kernel::address::Address;
 use countersign_kernel::context::Context;
 use countersign_kernel::graph::{CompiledGraph, START};
-use countersign_kernel::ids::InterruptId;
+use countersign_kernel::ids::{FrameId, InterruptId};
 use countersign_kernel::machine::{CheckpointBody, Next, Outside, Position, Rest, TaskRecord};
-use countersign_kernel::ports::{Clock, EffectError, Effects, Ids};
+use countersign_kernel::ports::{Clock, EffectError, Effects, FrameStep, Host, Ids, StopSignal, Timers};
 use countersign_kernel::question::Answered;
 use countersign_kernel::state::Writes;
 use countersign_kernel::time::Timestamp;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending, ready};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -44,13 +48,42 @@ impl Clock for Fixed {
     }
 }
 
+/// Keeps nothing: what matters is in the record.
 struct Kept;
 
 #[async_trait::async_trait]
 impl Effects for Kept {
-    async fn record(&self, _: &countersign_kernel::address::Address, _: &str, _: &Value) -> Result<(), EffectError> {
+    async fn record(&self, _: Option<&FrameId>, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
         Ok(())
     }
+
+    async fn frame(&self, _: FrameStep<'_>) -> Result<(), EffectError> {
+        Ok(())
+    }
+
+    async fn emit(&self, _: &Address, _: &Value) -> Result<(), EffectError> {
+        Ok(())
+    }
+}
+
+/// No time passes.
+struct NoTime;
+
+impl Timers for NoTime {
+    fn wait(&self, _: Duration) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
+
+    fn limit(&self, _: Duration) -> BoxFuture<'static, ()> {
+        pending().boxed()
+    }
+}
+
+/// What a body can reach, with ids that count up and one instant.
+pub(crate) fn host(effects: Arc<dyn Effects>) -> Arc<Host> {
+    let fixed = Arc::new(Fixed::default());
+    let stop = StopSignal::default();
+    Arc::new(Host { effects, ids: fixed.clone(), clock: fixed, timers: Arc::new(NoTime), stop })
 }
 
 /// A started thread of which nothing has run yet.
@@ -62,15 +95,15 @@ pub(crate) fn position(graph: &CompiledGraph, salt: [u8; 16]) -> Position {
 pub(crate) fn attempt(graph: &CompiledGraph, position: &mut Position) {
     let Next::Run(tasks) = position.next() else { panic!("nothing to run") };
     for index in tasks {
-        let cx = Context::new(position.scope(graph, index, Arc::new(Kept), Fixed::NOW));
-        let node = position.tasks[index].plan.node.clone();
-        let result = now(graph.body(&node).expect("a body").run(cx.clone()));
+        let cx = Context::new(position.scope(graph, index, host(Arc::new(Kept))));
+        let node = graph.node(&position.tasks[index].plan.node).expect("a node");
+        let result = now(node.run(cx.clone()));
         position.complete(graph, index, cx.finish(), result);
     }
 }
 
 /// What a store would keep, through JSON and back.
-fn reloaded(graph: &CompiledGraph, position: &Position) -> Position {
+fn reloaded(position: &Position) -> Position {
     let body = serde_json::to_string(&position.body()).expect("encodes");
     let body: CheckpointBody = serde_json::from_str(&body).expect("reads back");
     let records: BTreeMap<String, TaskRecord> = position
@@ -82,7 +115,7 @@ fn reloaded(graph: &CompiledGraph, position: &Position) -> Position {
         })
         .collect();
     let values = position.state.values().clone();
-    Position::restore(graph, position.salt, position.checkpoint.clone(), body, values, records)
+    Position::restore(position.salt, position.place.clone(), position.checkpoint.clone(), body, values, records)
 }
 
 fn three_asking(runs: &Runs) -> CompiledGraph {
@@ -123,7 +156,7 @@ fn ids_of_another_thread_are_others() {
     let ids = |salt| {
         let mut position = position(&graph, salt);
         attempt(&graph, &mut position);
-        position.points(&graph).into_iter().map(|point| point.id).collect::<Vec<_>>()
+        position.points().into_iter().map(|point| point.id).collect::<Vec<_>>()
     };
     let (mine, again, other) = (ids([1; 16]), ids([1; 16]), ids([2; 16]));
     assert_eq!(mine, again);
@@ -137,19 +170,19 @@ fn a_position_comes_back_from_a_store_as_it_was() {
     let graph = three_asking(&runs);
     let mut position = position(&graph, [9; 16]);
     attempt(&graph, &mut position);
-    let points = position.points(&graph);
+    let points = position.points();
     let answered = |text: &str| Answered { value: Some(json!(text)), by: Vec::new(), at: Fixed::NOW };
     position.answer(&points[1].id, answered("B")).expect("open");
     attempt(&graph, &mut position);
 
     // Stored and loaded between every two steps: a restart each time.
-    let mut position = reloaded(&graph, &position);
-    assert_eq!(position.points(&graph), [points[0].clone(), points[2].clone()]);
+    let mut position = reloaded(&position);
+    assert_eq!(position.points(), [points[0].clone(), points[2].clone()]);
     assert_eq!(position.next(), Next::Rest(Rest::Parked), "nothing runs that was not answered");
     for (id, text) in [(&points[2].id, "C"), (&points[0].id, "A")] {
         position.answer(id, answered(text)).expect("open");
         attempt(&graph, &mut position);
-        position = reloaded(&graph, &position);
+        position = reloaded(&position);
     }
     assert!(position.answer(&points[0].id, answered("again")).is_err());
     assert_eq!(position.next(), Next::Settle);
@@ -165,15 +198,15 @@ fn fresh_input_keeps_the_state_and_drops_what_waited() {
     let graph = three_asking(&runs);
     let mut position = position(&graph, [0; 16]);
     attempt(&graph, &mut position);
-    let old = position.points(&graph);
+    let old = position.points();
     let changes = position.restart(&graph, &json!({"last": "new"}), Fixed::default().outside()).expect("good input");
     assert_eq!(changes.len(), 1);
-    assert!(position.points(&graph).is_empty());
+    assert!(position.points().is_empty());
     attempt(&graph, &mut position);
-    assert!(position.points(&graph).iter().all(|point| old.iter().all(|was| was.id != point.id)));
+    assert!(position.points().iter().all(|point| old.iter().all(|was| was.id != point.id)));
 
-    let before = position.points(&graph);
+    let before = position.points();
     let faults = position.restart(&graph, &json!({"unknown": 1}), Fixed::default().outside()).expect_err("bad input");
-    assert_eq!((faults[0].pointer.as_str(), position.points(&graph)), ("/unknown", before));
+    assert_eq!((faults[0].pointer.as_str(), position.points()), ("/unknown", before));
     assert_eq!(position.state.values().get("last"), Some(&json!("new")));
 }

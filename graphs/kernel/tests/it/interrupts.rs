@@ -1,6 +1,6 @@
 //! Asking, answering, partial resumes, resume-all (K2, K6, K7, K10, K11, R4).
 
-use countersign_kernel::driver::DriverError;
+use countersign_kernel::driver::Refused;
 use countersign_kernel::graph::START;
 use countersign_kernel::ids::InterruptId;
 use countersign_kernel::machine::Rest;
@@ -78,7 +78,7 @@ fn an_answered_question_is_not_asked_again_beside_a_parallel_one() {
 
     // A stale click on the first page decides nothing.
     let waiting = run.points();
-    assert_eq!(answer_ids(&mut run, &[(&a1.id, json!(9))]), Err(DriverError::NotOpen(a1.id.clone())));
+    assert_eq!(answer_ids(&mut run, &[(&a1.id, json!(9))]), Err(Refused::NotOpen(a1.id.clone())));
     assert_eq!(run.points(), waiting);
 
     answer_ids(&mut run, &[(&waiting[0].id, json!(2)), (&b1.id, json!(3))]).expect("open");
@@ -95,7 +95,7 @@ fn a_plain_answer_is_refused_when_two_wait() {
         }
     }));
     let before = run.points();
-    assert_eq!(now(run.answer(json!(1))), Err(DriverError::NotOne(2)));
+    assert_eq!(now(run.answer(json!(1))), Err(Refused::NotOne(2)));
     assert_eq!((run.points(), run.visits("a"), run.visits("b")), (before, 1, 1));
 }
 
@@ -110,11 +110,11 @@ fn one_bad_id_and_nothing_is_taken() {
     let before = run.points();
     let unknown = InterruptId::parse("0".repeat(32)).expect("an id");
     let refused = answer_ids(&mut run, &[(&before[0].id, json!(1)), (&unknown, json!(2))]);
-    assert_eq!(refused, Err(DriverError::NotOpen(unknown)));
+    assert_eq!(refused, Err(Refused::NotOpen(unknown)));
     assert_eq!(run.points(), before);
 
     let twice = [(&before[0].id, json!(1)), (&before[0].id, json!(2))];
-    assert_eq!(answer_ids(&mut run, &twice), Err(DriverError::NotOpen(before[0].id.clone())));
+    assert_eq!(answer_ids(&mut run, &twice), Err(Refused::NotOpen(before[0].id.clone())));
     assert_eq!((run.points(), runs.of("a")), (before, 1));
 }
 
@@ -138,7 +138,7 @@ fn an_answer_that_does_not_fit_is_refused_before_anything_runs() {
     })));
     let before = run.points();
     let refused = now(run.answer(json!({"value": "green"})));
-    assert!(matches!(refused, Err(DriverError::Invalid(faults)) if faults[0].pointer == "/value"));
+    assert!(matches!(refused, Err(Refused::Invalid(faults)) if faults[0].pointer == "/value"));
     assert_eq!((run.points(), runs.of("n")), (before, 1));
     answer(&mut run, json!({"value": "blue"}));
     assert_eq!(run.state()["last"], "blue");
@@ -180,7 +180,7 @@ fn a_changed_question_is_asked_as_a_new_one() {
     assert_ne!(second.id, first.id);
     assert_eq!(
         now(run.answer_ids([(first.id.clone(), json!({"value": "x"}))], "a@b")),
-        Err(DriverError::NotOpen(first.id))
+        Err(Refused::NotOpen(first.id))
     );
     answer(&mut run, json!({"value": "Bob"}));
     assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!("Bob")));

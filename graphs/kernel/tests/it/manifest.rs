@@ -50,3 +50,11 @@ fn every_way_of_listing_a_dependency_is_seen() {
                     [target.'cfg(unix)'.dependencies]\nhyper={version=\"1\"}\n";
     assert_eq!(dependencies(manifest), ["tokio", "uuid", "sqlx", "rand", "hyper"]);
 }
+
+#[test]
+fn every_rule_of_the_semantics_is_named_in_the_overview() {
+    let overview = include_str!("../../src/lib.rs");
+    let missing: Vec<String> =
+        (1..=22).map(|n| format!("K{n}")).filter(|rule| !overview.contains(&format!("| {rule} |"))).collect();
+    assert!(missing.is_empty(), "no row for {missing:?}");
+}

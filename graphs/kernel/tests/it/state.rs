@@ -3,7 +3,7 @@
 use countersign_kernel::driver::Driver;
 use countersign_kernel::graph::{CompiledGraph, END_NAME, GraphBuilder, START};
 use countersign_kernel::machine::Rest;
-use countersign_kernel::node::SharedBody;
+use countersign_kernel::node::{Goto, SharedBody};
 use countersign_kernel::prelude::{Context, Graph, NodeResult, State, Target};
 use countersign_kernel::state::Writes;
 use serde_json::{Value, json};
@@ -181,7 +181,7 @@ fn a_condition_sees_its_own_nodes_write_and_no_siblings() {
         |g| {
             g.branch("b", |view| {
                 let own = view.values().get("log") == Some(&json!(["b"]));
-                Ok(vec![if own { "x" } else { "y" }.to_owned()])
+                Ok(vec![if own { "x" } else { "y" }.into()])
             });
         },
         &runs,
@@ -206,7 +206,7 @@ fn all_edges_and_conditions_of_a_node_apply_and_end_starts_nothing() {
 #[test]
 fn a_condition_to_an_unknown_node_or_to_none_fails_its_node() {
     for (answer, expected) in [
-        (Ok(vec!["nowhere".to_owned()]), "the condition after `a` leads to `nowhere`, which is no node"),
+        (Ok(vec![Goto::Node("nowhere".into())]), "the condition after `a` leads to `nowhere`, which is no node"),
         (Err("no case fits".to_owned()), "no case fits"),
     ] {
         for alone in [true, false] {

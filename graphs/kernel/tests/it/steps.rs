@@ -7,13 +7,14 @@ use async_trait::async_trait;
 use countersign_kernel::address::Address;
 use countersign_kernel::context::{Context, Slot};
 use countersign_kernel::graph::START;
+use countersign_kernel::ids::FrameId;
 use countersign_kernel::machine::{Next, Rest};
 use countersign_kernel::node::{NodeError, NodeResult};
-use countersign_kernel::ports::{EffectError, Effects};
+use countersign_kernel::ports::{EffectError, Effects, FrameStep};
 use countersign_kernel::state::Writes;
 use serde_json::{Value, json};
 
-use crate::ids::{Fixed, position};
+use crate::ids::{host, position};
 use crate::support::*;
 
 /// Calls an outside system under `name`, which counts its calls.
@@ -129,7 +130,7 @@ fn the_key_is_the_same_at_every_attempt_and_for_no_other_step() {
         // Once more around: another superstep is another occurrence.
         g.branch("a", |view| {
             let rounds = view.values().get("sum").and_then(Value::as_i64).unwrap_or(0);
-            Ok(if rounds < 3 { vec!["a".to_owned()] } else { vec![] })
+            Ok(if rounds < 3 { vec!["a".into()] } else { vec![] })
         });
     }));
     while run.rest() == Rest::Failed {
@@ -145,13 +146,21 @@ struct Full(Mutex<u32>);
 
 #[async_trait]
 impl Effects for Full {
-    async fn record(&self, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
+    async fn record(&self, _: Option<&FrameId>, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
         let mut left = self.0.lock().expect("not poisoned");
         if *left == 0 {
             return Ok(());
         }
         *left -= 1;
         Err(EffectError::Store("the disk is full".into()))
+    }
+
+    async fn frame(&self, _: FrameStep<'_>) -> Result<(), EffectError> {
+        Ok(())
+    }
+
+    async fn emit(&self, _: &Address, _: &Value) -> Result<(), EffectError> {
+        Ok(())
     }
 }
 
@@ -164,11 +173,11 @@ fn a_result_that_could_not_be_stored_is_no_result() {
         Ok(Writes::none().with("last", &paid))
     }));
     let mut position = position(&graph, [0; 16]);
-    let effects: Arc<dyn Effects> = Arc::new(Full(Mutex::new(1)));
+    let host = host(Arc::new(Full(Mutex::new(1))));
     let mut errors = Vec::new();
     for _ in 0..2 {
-        let cx = Context::new(position.scope(&graph, 0, Arc::clone(&effects), Fixed::NOW));
-        let result = now(graph.body("n").expect("a body").run(cx.clone()));
+        let cx = Context::new(position.scope(&graph, 0, Arc::clone(&host)));
+        let result = now(graph.node("n").expect("a node").run(cx.clone()));
         position.complete(&graph, 0, cx.finish(), result);
         errors.push(position.tasks[0].record.error.clone());
     }

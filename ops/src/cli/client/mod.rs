@@ -3,6 +3,8 @@
 //! Retries what may be repeated: a server that is being restarted is waited
 //! for, with growing pauses.
 
+mod course;
+mod events;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -16,6 +18,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+pub use self::events::Watch;
 pub use self::types::{
     Answered, DeliveryCounts, Overview, Page, Problem, ProblemError, SignInLink, Started, ThreadCounts, ThreadSummary,
 };

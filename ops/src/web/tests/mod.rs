@@ -1,5 +1,6 @@
 //! Driving the pages, with a store and an engine behind them.
 
+mod course;
 mod links;
 mod other_pages;
 mod sessions;

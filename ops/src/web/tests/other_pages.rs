@@ -4,11 +4,12 @@ use countersign_notifier::LinkFault;
 
 use super::templates::{HOSTILE, NOW, keep, keep_page, site};
 use super::*;
+use crate::web::checkpoint::{AgainForm, CheckpointPage};
 use crate::web::home::{CountView, HomePage, ThreadRow, WaitingRow};
 use crate::web::mailbox::{MailPage, MailRow, MailboxPage};
 use crate::web::problem::Problem;
 use crate::web::session::SignedPage;
-use crate::web::thread::{DeliveryRow, HistoryRow, RunRow, ThreadPage, WaitView};
+use crate::web::thread::{DeliveryRow, FrameCard, HistoryRow, RunRow, StateRow, ThreadPage, WaitView};
 use crate::web::time::Moment;
 
 fn moment() -> Moment {
@@ -23,6 +24,10 @@ fn line(status: &str, open: u32) -> ThreadRow {
         open,
         updated_at: moment(),
     }
+}
+
+fn row(key: &str, value: &str) -> StateRow {
+    StateRow { key: key.to_owned(), value: value.to_owned(), structured: false }
 }
 
 fn home(pages: &Pages) -> HomePage {
@@ -76,14 +81,32 @@ async fn the_pages_of_a_session() {
         finished_at: None,
     };
     let step = HistoryRow {
+        checkpoint: "0192f3c4-a1b2-7c3d-8e4f-5a6b7c8d9e0f".to_owned(),
         seq: 3,
         superstep: 2,
-        source: "loop".to_owned(),
+        source: "run again",
         next: "manager".to_owned(),
         created_at: moment(),
+        current: true,
+    };
+    let state = vec![
+        row("amount", "12480.00"),
+        row("purpose", HOSTILE),
+        StateRow {
+            structured: true,
+            ..row("lines", &serde_json::to_string_pretty(&json!([{"text": "Paper", "amount": 12}])).expect("json"))
+        },
+    ];
+    let frame = FrameCard {
+        graph: HOSTILE.to_owned(),
+        address: "supplier_payment/check@1".to_owned(),
+        next: "bank, office".to_owned(),
+        state: state.clone(),
+        history: vec![HistoryRow { source: "superstep", ..step.clone() }],
     };
     let thread = ThreadPage {
         site: site(pages, true),
+        operator: true,
         line: line("parked", 1),
         graph_version: 2,
         started_by: "service erp".to_owned(),
@@ -103,19 +126,32 @@ async fn the_pages_of_a_session() {
             deliveries: vec![delivery("sent", None), delivery("failed", Some("550 no such mailbox here"))],
         }],
         waits_more: 3,
-        state: vec![
-            ("amount".to_owned(), "12480.00".to_owned(), false),
-            ("purpose".to_owned(), HOSTILE.to_owned(), false),
-            (
-                "lines".to_owned(),
-                serde_json::to_string_pretty(&json!([{"text": "Paper", "amount": 12}])).expect("json"),
-                true,
-            ),
-        ],
+        state: state.clone(),
+        frames: vec![frame],
         runs: vec![run],
-        history: vec![step.clone(), HistoryRow { seq: 2, ..step }],
+        history: vec![step.clone(), HistoryRow { seq: 2, source: "superstep", current: false, ..step.clone() }, step],
     };
     keep_page("thread", &thread);
+    let steps = vec![("pay".to_owned(), "supplier_payment/pay@2".to_owned()), (HOSTILE.to_owned(), HOSTILE.to_owned())];
+    let page = |again, refused| CheckpointPage {
+        site: site(pages, true),
+        thread: "invoice-2026-0417".to_owned(),
+        graph: "supplier_payment".to_owned(),
+        checkpoint: "0192f3c4-a1b2-7c3d-8e4f-5a6b7c8d9e0f".to_owned(),
+        seq: 3,
+        superstep: 2,
+        source: "superstep",
+        made: moment(),
+        inner: false,
+        next: vec!["manager".to_owned()],
+        state: state.clone(),
+        again,
+        refused,
+    };
+    keep_page("checkpoint", &page(Some(AgainForm { busy: false, open: 2, steps }), Some("Look again once it rests.")));
+    keep_page("checkpoint_plain", &page(Some(AgainForm { busy: false, open: 0, steps: Vec::new() }), None));
+    keep_page("checkpoint_busy", &page(Some(AgainForm { busy: true, open: 1, steps: Vec::new() }), None));
+    keep_page("checkpoint_reader", &page(None, None));
     let mail = MailRow {
         id: "m1".to_owned(),
         from: "Countersign <countersign@localhost>".to_owned(),
@@ -148,6 +184,7 @@ async fn every_problem_has_a_page_that_says_what_to_do() {
         Problem::NotAsked,
         Problem::NoRequest,
         Problem::NoThread,
+        Problem::NoCheckpoint,
         Problem::NoMail,
         Problem::NoPage,
         Problem::WrongMethod,

@@ -12,6 +12,7 @@ use super::*;
 use crate::web::answer::Posted;
 use crate::web::decide::{Case, Visit, Visitor};
 use crate::web::decision::{Banner, DecisionPage, PointPage};
+use crate::web::over::Successor;
 use crate::web::session::Session;
 use crate::web::site::Site;
 
@@ -69,6 +70,7 @@ fn sample<'a, A>(pages: &'a Pages, ask: &Ask<A>) -> Sample<'a> {
     let view = InterruptView {
         id: InterruptId::parse("80fcfb93000000000000000000000abc").expect("id"),
         thread: ThreadId::parse("invoice-2026-0417").expect("id"),
+        frame: None,
         graph: "supplier_payment".to_owned(),
         address: "ask".to_owned(),
         kind: request.question.kind().to_owned(),
@@ -77,10 +79,11 @@ fn sample<'a, A>(pages: &'a Pages, ask: &Ask<A>) -> Sample<'a> {
         deadline: None,
         asked_at: NOW,
         closed_at: None,
+        closed_by: None,
         request: Some(standing.clone()),
         answered: None,
     };
-    Sample { pages, case: Case { view, request, standing, admitted: true } }
+    Sample { pages, case: Case { view, request, standing, admitted: true, successor: None } }
 }
 
 impl Sample<'_> {
@@ -218,6 +221,23 @@ async fn requests_in_every_state() {
         let html = over.keep(status, None, &[], &[]);
         assert!(html.contains("No longer needed") && !html.contains("<form class=\"card decide"), "{html}");
     }
+    for (by, admitted, said) in [
+        ("edited", true, "has changed the data of the case"),
+        ("replayed", false, "start over from an earlier point"),
+        ("restarted", true, "given new input"),
+        ("cancelled", true, "was cancelled"),
+    ] {
+        let mut over = sample(pages, &payment());
+        over.case.view.status = "superseded".to_owned();
+        over.case.view.closed_at = Some(NOW);
+        over.case.view.closed_by = Some(by.to_owned());
+        let title = "Pay 12,116.50 EUR to Nordlicht Druck GmbH?".to_owned();
+        over.case.successor = (by != "cancelled").then(|| Successor { id: "0".repeat(32), title, admitted });
+        let html = over.keep(&format!("superseded_{by}"), Some(Banner::not_recorded_over()), &[], &[]);
+        assert!(html.contains(said) && html.contains("No answer to it was recorded"), "{html}");
+        assert_eq!(html.contains("has a link of its own"), by != "cancelled" && admitted, "{html}");
+        assert!(!html.contains("/interrupts/0"), "a link leads nowhere else: {html}");
+    }
     let tour: [(Sample<'_>, Value, &str); 5] = [
         (sample(pages, &select("?", [("a", "Alpha")])), json!({"value": "a"}), "Alpha"),
         (sample(pages, &multi_select("?", [("a", "Alpha")])), json!({"values": []}), "none"),
@@ -231,7 +251,7 @@ async fn requests_in_every_state() {
     }
     let mut point = sample(pages, &payment()).case.view;
     (point.kind, point.request, point.payload) = ("break".to_owned(), None, json!({"why": HOSTILE}));
-    keep_page("point", &PointPage::new(&pages.state, site(pages, true), &point));
+    keep_page("point", &PointPage::new(&pages.state, site(pages, true), &point, None));
 }
 
 #[tokio::test]

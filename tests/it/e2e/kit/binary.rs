@@ -15,6 +15,11 @@ pub(crate) fn program() -> &'static Path {
     })
 }
 
+/// The program with the flows of `bin/flows.rs` beside those that ship.
+pub(crate) fn with_flows() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_countersign-test-flows"))
+}
+
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own file");
     // `<target>/<profile>/deps/it-<hash>`

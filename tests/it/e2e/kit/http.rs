@@ -107,6 +107,12 @@ impl Api {
         self.send(Method::POST, path, &[("content-type", "application/json")], body.to_string().into_bytes()).await
     }
 
+    /// Posts under an idempotency key.
+    pub(crate) async fn post_once(&self, key: &str, path: &str, body: &Value) -> Reply {
+        let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+        self.send(Method::POST, path, &headers, body.to_string().into_bytes()).await
+    }
+
     /// Starts a thread and returns its id.
     pub(crate) async fn start(&self, graph: &str, input: Value) -> String {
         let reply = self.post("threads", &json!({"graph": graph, "input": input})).await.is(202);
@@ -159,6 +165,30 @@ impl Api {
             let list = deliveries.as_array().expect("a list");
             let ended = |delivery: &Value| matches!(delivery["status"].as_str(), Some("sent" | "failed"));
             if !list.is_empty() && list.iter().all(ended) { Ok(list.clone()) } else { Err(deliveries.to_string()) }
+        })
+        .await
+    }
+
+    /// The checkpoints of a thread, newest first.
+    pub(crate) async fn history(&self, thread: &str) -> Vec<Value> {
+        let page = self.get(&format!("threads/{thread}/history?limit=500")).await.is(200);
+        page["items"].as_array().expect("a list").clone()
+    }
+
+    /// The newest checkpoint at which exactly these nodes are due.
+    pub(crate) async fn checkpoint(&self, thread: &str, next: &[&str]) -> String {
+        let history = self.history(thread).await;
+        let found = history.iter().find(|entry| entry["next"] == json!(next));
+        let found = found.unwrap_or_else(|| panic!("no checkpoint before {next:?}: {history:?}"));
+        found["checkpoint_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits until the thread has this status.
+    pub(crate) async fn has_status(&self, thread: &str, status: &str) -> Value {
+        let path = format!("threads/{thread}");
+        eventually(&format!("{thread} is {status}"), || async {
+            let thread = self.get(&path).await.is(200);
+            if thread["status"] == status { Ok(thread) } else { Err(thread.to_string()) }
         })
         .await
     }

@@ -1,5 +1,6 @@
 //! A folder with a configuration, and the program run in it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -12,19 +13,29 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::binary::program;
+use super::binary::{program, with_flows};
 use super::{Api, Letter};
 
 /// A folder of its own, with what the program is started with there.
 pub(crate) struct Place {
     folder: TempDir,
+    program: &'static Path,
     variables: Vec<(String, String)>,
 }
 
 impl Place {
     /// An empty folder; the program listens on a free port of loopback.
     pub(crate) fn new() -> Self {
-        let place = Self { folder: tempfile::tempdir().expect("a folder"), variables: Vec::new() };
+        Self::of(program())
+    }
+
+    /// An empty folder for the program with the tests' own flows.
+    pub(crate) fn with_flows() -> Self {
+        Self::of(with_flows())
+    }
+
+    fn of(program: &'static Path) -> Self {
+        let place = Self { folder: tempfile::tempdir().expect("a folder"), program, variables: Vec::new() };
         place.with("COUNTERSIGN_LISTEN", "127.0.0.1:0").with("COUNTERSIGN_LOG_FILTER", "info")
     }
 
@@ -69,7 +80,7 @@ impl Place {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("COUNTERSIGN_") {
                 command.env_remove(name);
@@ -143,6 +154,25 @@ impl Place {
     pub(crate) async fn ledger(&self) -> Vec<LedgerEntry> {
         let ledger = EffectLedger::open(&self.data("ledger.db")).await.expect("a ledger");
         ledger.entries().await.expect("readable")
+    }
+
+    /// How often each body of the tests' own flows has run, by what it notes.
+    pub(crate) fn journal(&self) -> BTreeMap<String, u32> {
+        let mut counts = BTreeMap::new();
+        for line in std::fs::read_to_string(self.path().join("journal.txt")).unwrap_or_default().lines() {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How often one body has run.
+    pub(crate) fn ran(&self, what: &str) -> u32 {
+        self.journal().get(what).copied().unwrap_or_default()
+    }
+
+    /// Lets those bodies go on that wait for it.
+    pub(crate) fn open(&self) {
+        self.file("open", "");
     }
 
     /// The mails in the folder, in no order.

@@ -3,13 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use countersign_kernel::ids::{DeliveryId, InterruptId, ThreadId};
-use countersign_kernel::machine::{Point, StepChanges, TaskStatus};
+use countersign_kernel::machine::{Point, Position, StepChanges, TaskRecord, TaskStatus};
 use countersign_kernel::occurrence::PointKind;
 
 use super::{Abort, Activation};
-use crate::engine::Engine;
+use crate::engine::effects::checkpoint_of;
+use crate::engine::{Engine, lock};
 use crate::queue::Message;
-use crate::store::commands::{Committed, KeyAt, KeyIndex, NewCheckpoint, OpenedPoint, PointEnd, RestAs, StepCommit};
+use crate::store::commands::{
+    Committed, FrameCommit, KeyAt, KeyIndex, NewCheckpoint, OpenedPoint, PointEnd, RestAs, StepCommit,
+};
 
 impl Activation {
     pub(super) async fn commit(
@@ -18,23 +21,22 @@ impl Activation {
         rest: Option<RestAs>,
     ) -> Result<Committed, Abort> {
         let now = self.engine.inner.clock.now();
+        let advanced = settled.is_some();
         let checkpoint = settled.map(|changes| self.next_checkpoint(changes));
-        let tasks = self
-            .touched
-            .drain()
-            .map(|index| &self.position.tasks[index])
-            .map(|task| (task.plan.key.clone(), task.record.clone()))
-            .collect();
-        let (opened, closed, messages) = self.point_changes(checkpoint.is_some());
-        let body = (self.border_changed && checkpoint.is_none()).then(|| self.position.body());
+        let tasks = unsaved_tasks(&self.position);
+        let frames = self.frame_changes();
+        let (opened, closed, messages) = self.point_changes();
+        let body = (self.position.unsaved.0 && !advanced).then(|| self.position.stored_body());
+        let events = self.gathered.take_all(checkpoint.as_ref());
         let commit = StepCommit {
             thread: self.thread.clone(),
             graph: self.graph.name().to_owned(),
             fence: self.fence,
             checkpoint,
-            seq: self.seq,
+            seq: self.root.seq,
             body,
             tasks,
+            frames,
             opened,
             closed,
             consumed: std::mem::take(&mut self.consumed),
@@ -42,9 +44,13 @@ impl Activation {
             paused: std::mem::take(&mut self.paused),
             jobs: std::mem::take(&mut self.jobs),
             rest,
+            events,
             now,
         };
-        self.border_changed = false;
+        self.position.each_mut(&mut |frame| {
+            frame.unsaved.0 = false;
+            frame.tasks.iter_mut().for_each(|task| task.unsaved.0 = false);
+        });
         // A lease that is being given up is not renewed, so that a renewal does
         // not take the rest for a loss.
         let rests = commit.rest.is_some();
@@ -63,43 +69,40 @@ impl Activation {
 
     /// The checkpoint that the position has moved to, and where its keys lie.
     fn next_checkpoint(&mut self, changes: StepChanges) -> NewCheckpoint {
-        self.seq += 1;
-        index_changes(&mut self.keys, &changes, self.seq, self.branch);
-        NewCheckpoint {
-            checkpoint: self.position.checkpoint.clone(),
-            seq: self.seq,
-            branch: self.branch,
-            graph_version: self.graph.version(),
-            fingerprint: self.graph.fingerprint().to_owned(),
-            body: self.position.body(),
-            keys: self.keys.clone(),
-            changes,
-        }
+        self.root.seq += 1;
+        checkpoint_of(&self.graph, &self.position, changes, &mut self.root)
     }
 
-    /// What became of a point that closed without an answer: let go by a task
-    /// that went on without it (K20), or asked anew (R4).
-    fn end_of(&self, id: &InterruptId, kind: PointKind, advanced: bool) -> PointEnd {
-        if matches!(kind, PointKind::Break | PointKind::Pause) {
-            return PointEnd::Released;
-        }
-        let finished = self.position.tasks.iter().any(|task| {
-            task.record.status == TaskStatus::Done
-                && task.record.occurrences.questions().any(|(_, question)| question.id == *id)
+    /// What has changed in inner frames since the store last heard of them.
+    fn frame_changes(&self) -> Vec<FrameCommit> {
+        let rows = lock(&self.rows);
+        let mut commits = Vec::new();
+        self.position.each_frame(&mut |_, _, frame| {
+            let tasks = unsaved_tasks(frame);
+            let Some(id) = &frame.place.id else { return };
+            let Some(at) = rows.get(id) else { return };
+            if !tasks.is_empty() || frame.unsaved.0 {
+                commits.push(FrameCommit {
+                    frame: id.clone(),
+                    owner: None,
+                    checkpoint: None,
+                    carry_from: None,
+                    seq: at.seq,
+                    body: frame.unsaved.0.then(|| frame.stored_body()),
+                    tasks,
+                });
+            }
         });
-        if advanced || finished { PointEnd::Withdrawn } else { PointEnd::Superseded }
+        commits
     }
 
     /// Points that opened and closed since the store last heard of them.
-    fn point_changes(&mut self, advanced: bool) -> (Vec<OpenedPoint>, Vec<(InterruptId, PointEnd)>, Vec<Message>) {
-        let points = self.position.points(&self.graph);
+    fn point_changes(&mut self) -> (Vec<OpenedPoint>, Vec<(InterruptId, PointEnd)>, Vec<Message>) {
+        let mut points = self.position.points();
+        points.extend(self.position.open_containers());
         let open: HashSet<&InterruptId> = points.iter().map(|point| &point.id).collect();
-        let closed = self
-            .known
-            .iter()
-            .filter(|(id, _)| !open.contains(id) && !self.answered.contains(*id))
-            .map(|(id, kind)| (id.clone(), self.end_of(id, *kind, advanced)))
-            .collect();
+        let gone = self.known.iter().filter(|(id, _)| !open.contains(id) && !self.answered.contains(*id));
+        let closed = gone.map(|(id, kind)| (id.clone(), end_of(&self.position, id, *kind))).collect();
         let mut messages = Vec::new();
         let mut opened = Vec::new();
         let known: HashMap<_, _> = points.iter().map(|point| (point.id.clone(), point.kind)).collect();
@@ -111,6 +114,29 @@ impl Activation {
         self.known = known;
         (opened, closed, messages)
     }
+}
+
+/// Records of tasks that the store has not heard of.
+pub(in crate::engine) fn unsaved_tasks(position: &Position) -> Vec<(String, TaskRecord)> {
+    let unsaved = position.tasks.iter().filter(|task| task.unsaved.0);
+    unsaved.map(|task| (task.plan.key.clone(), task.record.to_store())).collect()
+}
+
+/// What became of a point that closed without an answer: let go by a task that
+/// went on without it (K20), or asked anew (R4).
+pub(in crate::engine) fn end_of(position: &Position, id: &InterruptId, kind: PointKind) -> PointEnd {
+    if matches!(kind, PointKind::Break | PointKind::Pause | PointKind::Container) {
+        return PointEnd::Released;
+    }
+    let mut asked_anew = asked_anew_in(position, id);
+    position.each_frame(&mut |_, _, frame| asked_anew |= asked_anew_in(frame, id));
+    if asked_anew { PointEnd::Superseded } else { PointEnd::Withdrawn }
+}
+
+/// Whether a task that has not finished has put another question in its place.
+fn asked_anew_in(position: &Position, id: &InterruptId) -> bool {
+    let unfinished = position.tasks.iter().filter(|task| task.record.status != TaskStatus::Done);
+    unfinished.flat_map(|task| task.record.occurrences.questions()).any(|(_, question)| question.id == *id)
 }
 
 impl Engine {

@@ -3,28 +3,28 @@
 mod changes;
 
 use std::collections::{HashMap, HashSet};
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use countersign_kernel::context::{Context, TaskRecordAfter};
+use countersign_kernel::context::Context;
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::ids::{InterruptId, RunId, ThreadId};
-use countersign_kernel::machine::{
-    BorderReason, Next, Outside, Position, Rest, Settled, StepChanges, Task, TaskStatus,
-};
+use countersign_kernel::machine::{Next, Outside, Position, Rest, Settled, StepChanges, Task, TaskStatus};
 use countersign_kernel::node::{NodeError, NodeResult, Outcome};
 use countersign_kernel::occurrence::PointKind;
+use countersign_kernel::ports::{Host, StopSignal};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-pub(super) use changes::index_changes;
+pub(super) use changes::{end_of, index_changes, unsaved_tasks};
 
-use super::effects::StoreEffects;
+use super::effects::{FrameRows, Rows, StoreEffects};
+use super::gather::Gathered;
+use super::restore::{Restored, restore};
 use super::{Engine, lock};
 use crate::queue::JobId;
-use crate::store::StoreError;
-use crate::store::commands::{self, Claim, Claimed, Committed, Fence, Flush, Incoming, KeyIndex, RestAs, StepCommit};
+use crate::store::commands::{self, Claim, Claimed, Committed, Fence, Flush, Incoming, RestAs, StepCommit};
+use crate::store::{StoreError, What};
 
 /// Why an activation ended without a rest.
 enum Abort {
@@ -95,11 +95,17 @@ impl Engine {
         let Some(graph) = self.inner.graphs.get(&held.graph).cloned() else {
             return self.set_aside(&held, jobs, format!("this build has no graph `{}`", held.graph)).await;
         };
-        if let Some(task) = held.body.tasks.iter().find(|task| graph.body(&task.node).is_none()) {
-            let reason = format!("graph `{}` version {} has no node `{}`", held.graph, graph.version(), task.node);
-            return self.set_aside(&held, jobs, reason).await;
+        let mut held = held;
+        let restored = match restore(&graph, &mut held) {
+            Ok(restored) => restored,
+            Err(misfit) => return self.set_aside(&held, jobs, misfit.to_string()).await,
+        };
+        let misfits = restored.misfits(&graph);
+        if !misfits.is_empty() {
+            let reasons: Vec<String> = misfits.iter().map(ToString::to_string).collect();
+            return self.set_aside(&held, jobs, reasons.join("; ")).await;
         }
-        Activation::new(self.clone(), graph, held, jobs).run().await
+        Activation::new(self.clone(), graph, held, restored, jobs).run().await
     }
 
     async fn set_aside(&self, held: &commands::Activation, jobs: Vec<JobId>, reason: String) -> Result<(), Abort> {
@@ -112,6 +118,7 @@ impl Engine {
             seq: held.seq,
             body: None,
             tasks: Vec::new(),
+            frames: Vec::new(),
             opened: Vec::new(),
             closed: Vec::new(),
             consumed: Vec::new(),
@@ -119,6 +126,7 @@ impl Engine {
             paused: false,
             jobs,
             rest: Some(RestAs::Held { reason }),
+            events: Vec::new(),
             now: self.inner.clock.now(),
         };
         self.inner.store.commit(commit).await?;
@@ -133,9 +141,8 @@ struct Activation {
     thread: ThreadId,
     fence: Fence,
     position: Position,
-    seq: i64,
-    branch: i64,
-    keys: KeyIndex,
+    /// Where the rows of the root frame stand.
+    root: Rows,
     /// Open points as the store knows them, with their kind.
     known: HashMap<InterruptId, PointKind>,
     /// Points that closed by an answer; the store knows that already.
@@ -145,46 +152,56 @@ struct Activation {
     runs: Vec<RunId>,
     jobs: Vec<JobId>,
     paused: bool,
-    border_changed: bool,
-    /// Tasks whose records changed since the last commit.
-    touched: HashSet<usize>,
     cancel: bool,
-    supersteps: u32,
+    rows: FrameRows,
+    gathered: Arc<Gathered>,
+    stop: StopSignal,
 }
 
 impl Activation {
-    fn new(engine: Engine, graph: Arc<CompiledGraph>, held: commands::Activation, jobs: Vec<JobId>) -> Self {
-        let position = Position::restore(&graph, held.salt, held.checkpoint, held.body, held.values, held.records);
+    fn new(
+        engine: Engine,
+        graph: Arc<CompiledGraph>,
+        held: commands::Activation,
+        restored: Restored,
+        jobs: Vec<JobId>,
+    ) -> Self {
+        let mut position = restored.position;
+        position.begin_run(Some(graph.limits().supersteps_per_run));
         // Also what closed in a record that was flushed before a crash: the
         // store has not heard of that yet.
-        let recorded: HashMap<_, _> = position
-            .tasks
-            .iter()
-            .flat_map(|task| task.record.occurrences.questions())
-            .map(|(_, question)| (question.id.clone(), question.kind))
-            .collect();
+        let mut recorded: HashMap<InterruptId, PointKind> = HashMap::new();
+        position.each_mut(&mut |frame| {
+            let questions = frame.tasks.iter().flat_map(|task| task.record.occurrences.questions());
+            recorded.extend(questions.map(|(_, question)| (question.id.clone(), question.kind)));
+        });
         let mut known: HashMap<_, _> =
-            held.open.into_iter().filter_map(|id| recorded.get(&id).copied().map(|kind| (id, kind))).collect();
-        known.extend(position.points(&graph).into_iter().map(|point| (point.id, point.kind)));
+            held.open.iter().filter_map(|id| recorded.get(id).map(|kind| (id.clone(), *kind))).collect();
+        // Not those of a frame that was kept before a crash: the store has yet
+        // to hear of them.
+        let points = position.points().into_iter().chain(position.open_containers());
+        let listed: HashSet<&InterruptId> = held.open.iter().collect();
+        known.extend(points.filter(|point| listed.contains(&point.id)).map(|point| (point.id, point.kind)));
+        let stop = engine.stop_signal(&held.thread);
+        let gathered = Gathered::new(engine.inner.config.events, Arc::clone(&engine.inner.clock));
+        gathered.add(What::status("running"));
         let mut activation = Self {
             engine,
             graph,
             thread: held.thread,
             fence: held.fence,
             position,
-            seq: held.seq,
-            branch: held.branch,
-            keys: held.keys,
+            root: restored.root,
             known,
             answered: HashSet::new(),
             consumed: Vec::new(),
             runs: Vec::new(),
             jobs,
             paused: false,
-            border_changed: false,
-            touched: HashSet::new(),
             cancel: false,
-            supersteps: 0,
+            rows: Arc::new(Mutex::new(restored.frames)),
+            gathered: Arc::new(gathered),
+            stop,
         };
         activation.take_up(held.wake);
         activation
@@ -194,16 +211,13 @@ impl Activation {
     fn take_up(&mut self, wake: Incoming) {
         self.cancel |= wake.cancel;
         for (id, answered) in wake.answers {
-            match self.position.answer(&id, answered) {
+            let taken = match self.position.decided(&id) {
+                Some(_) => self.position.answer_again(&id, answered),
+                None => self.position.answer(&id, answered).map(|_| ()),
+            };
+            match taken {
                 Ok(()) => {
-                    let border = self.known.get(&id).is_some_and(|k| matches!(k, PointKind::Break | PointKind::Pause));
-                    self.border_changed |= border;
-                    // Its record keeps the answer, also if a pause keeps the
-                    // task from running before the thread rests.
-                    let asked = |task: &Task| task.record.occurrences.questions().any(|(_, asked)| asked.id == id);
-                    self.touched.extend(self.position.tasks.iter().position(asked));
                     self.answered.insert(id.clone());
-                    self.supersteps = 0;
                 }
                 // The store only accepts answers to open points, so the
                 // projection and the checkpoint disagree: say so, go on.
@@ -212,23 +226,19 @@ impl Activation {
             self.consumed.push(id);
         }
         if !wake.resume.is_empty() {
-            self.border_changed |= wake.resume.release || wake.resume.resume_all;
             self.position.resume(wake.resume);
-            let told = |(i, task): (usize, &Task)| task.record.retry.then_some(i);
-            self.touched.extend(self.position.tasks.iter().enumerate().filter_map(told));
-            self.supersteps = 0;
         }
         self.runs.extend(wake.runs);
         if wake.pause && !self.paused {
-            self.pause(BorderReason::Requested);
-            self.paused = true;
+            self.pause();
         }
     }
 
-    fn pause(&mut self, reason: BorderReason) {
-        let now = self.engine.inner.clock.now();
-        self.position.pause(&self.graph, reason, now);
-        self.border_changed = true;
+    /// Makes the pause that was asked for.
+    fn pause(&mut self) {
+        self.position.pause(self.engine.inner.clock.now());
+        self.paused = true;
+        self.stop.done();
     }
 
     async fn run(mut self) -> Result<(), Abort> {
@@ -239,14 +249,21 @@ impl Activation {
             let settled = match self.position.next() {
                 Next::Run(tasks) => {
                     self.run_tasks(tasks).await?;
-                    continue;
+                    // What has finished is settled first: a stop is after it.
+                    if !self.stop.is_requested() || self.position.next() == Next::Settle {
+                        continue;
+                    }
+                    None
                 }
                 Next::Settle => self.settle(),
                 Next::Rest(_) => {
-                    self.border_changed |= self.position.end_resume_all();
+                    self.position.end_resume_all();
                     None
                 }
             };
+            if self.stop.is_requested() {
+                self.pause();
+            }
             let rest = match self.position.next() {
                 Next::Rest(rest) => Some(self.rest_as(rest)),
                 Next::Run(_) | Next::Settle => None,
@@ -271,109 +288,128 @@ impl Activation {
         let (ids, clock) = (&self.engine.inner.ids, &self.engine.inner.clock);
         let outside = Outside { ids: ids.as_ref(), clock: clock.as_ref() };
         match self.position.settle(&self.graph, outside) {
-            Settled::Advanced(changes) => {
-                self.touched.clear();
-                self.supersteps += 1;
-                let limit = self.engine.inner.config.supersteps_per_run;
-                if self.supersteps >= limit {
-                    self.pause(BorderReason::RecursionLimit { supersteps: limit });
-                }
-                Some(changes)
-            }
+            Settled::Advanced(changes) => Some(changes),
             Settled::Refused => {
-                self.touched = (0..self.position.tasks.len()).collect();
+                self.position.failed_tasks().for_each(|event| self.gathered.note(event));
                 None
             }
         }
     }
 
     async fn run_tasks(&mut self, tasks: Vec<usize>) -> Result<(), Abort> {
-        let effects = Arc::new(StoreEffects {
-            store: Arc::clone(&self.engine.inner.store),
-            clock: Arc::clone(&self.engine.inner.clock),
-            thread: self.thread.clone(),
-            fence: self.fence,
-            seq: self.seq,
-        });
-        let now = self.engine.inner.clock.now();
-        let mut running = FuturesUnordered::new();
+        let host = self.host();
+        let mut bodies = FuturesUnordered::new();
+        let mut running = HashMap::new();
         for index in tasks {
-            let scope = self.position.scope(&self.graph, index, effects.clone(), now);
-            let body = self.graph.body(&self.position.tasks[index].plan.node).cloned();
-            running.push(run_body(index, body, Context::new(scope)));
+            let cx = Context::new(self.position.scope(&self.graph, index, Arc::clone(&host)));
+            let node = self.graph.node(&self.position.tasks[index].plan.node).cloned();
+            running.insert(index, cx.clone());
+            bodies.push(async move {
+                match node {
+                    Some(node) => (index, node.run(cx).await),
+                    None => (index, Err(NodeError::failed("this build has no such node"))),
+                }
+            });
         }
         let mut finished = Vec::new();
-        while let Some(ended) = running.next().await {
-            finished.extend(self.complete(ended)?);
+        let mut stopped = self.stop.stopped();
+        loop {
+            let ended = tokio::select! {
+                ended = bodies.next() => ended,
+                () = &mut stopped => {
+                    // Dropped first, so that inner frames go back into the records.
+                    drop(bodies);
+                    running.into_iter().for_each(|(index, cx)| self.position.put_back(index, cx.finish()));
+                    break;
+                }
+            };
+            let Some(ended) = ended else { break };
+            finished.extend(self.complete(&mut running, ended)?);
             // What is finished is kept while siblings still run (R10).
-            while !finished.is_empty() && !running.is_empty() {
-                let tasks = finished.drain(..).map(|index: usize| &self.position.tasks[index]);
-                let flush = Flush {
-                    thread: self.thread.clone(),
-                    fence: self.fence,
-                    seq: self.seq,
-                    tasks: tasks.map(|task| (task.plan.key.clone(), task.record.clone())).collect(),
-                };
+            while !finished.is_empty() && !bodies.is_empty() {
+                let flush = self.flush_of(&mut finished);
                 let store = Arc::clone(&self.engine.inner.store);
                 // Siblings go on while it is written.
                 let mut write = std::pin::pin!(store.flush(flush).fuse());
                 loop {
                     tokio::select! {
                         written = &mut write => { written?; break; }
-                        Some(ended) = running.next(), if !running.is_empty() => finished.extend(self.complete(ended)?),
+                        Some(ended) = bodies.next(), if !bodies.is_empty() => {
+                            finished.extend(self.complete(&mut running, ended)?);
+                        }
                     }
                 }
             }
         }
-        self.border_changed |= self.position.end_resume_all();
+        self.position.end_resume_all();
         Ok(())
     }
 
+    /// What the bodies of this activation reach.
+    fn host(&self) -> Arc<Host> {
+        let inner = &self.engine.inner;
+        let effects = StoreEffects {
+            store: Arc::clone(&inner.store),
+            clock: Arc::clone(&inner.clock),
+            thread: self.thread.clone(),
+            fence: self.fence,
+            seq: self.root.seq,
+            head: self.position.checkpoint.id.clone(),
+            rows: Arc::clone(&self.rows),
+            gathered: Arc::clone(&self.gathered),
+        };
+        Arc::new(Host {
+            effects: Arc::new(effects),
+            ids: Arc::clone(&inner.ids),
+            clock: Arc::clone(&inner.clock),
+            timers: Arc::new(crate::system::TokioTimers),
+            stop: self.stop.clone(),
+        })
+    }
+
+    fn flush_of(&mut self, finished: &mut Vec<usize>) -> Flush {
+        let tasks = finished.drain(..).map(|index| {
+            let task = &mut self.position.tasks[index];
+            task.unsaved.0 = false;
+            (task.plan.key.clone(), task.record.to_store())
+        });
+        let tasks: Vec<_> = tasks.collect();
+        let kept: HashSet<&str> = tasks.iter().map(|(task, _)| task.as_str()).collect();
+        let events = self.gathered.take(|frame, task| frame.is_none() && kept.contains(task), None);
+        let now = self.engine.inner.clock.now();
+        Flush { thread: self.thread.clone(), fence: self.fence, seq: self.root.seq, tasks, events, now }
+    }
+
     /// Records how a body ended; says which task it was if it has finished.
-    fn complete(&mut self, (index, after, result): Ended) -> Result<Option<usize>, Abort> {
+    fn complete(
+        &mut self,
+        running: &mut HashMap<usize, Context>,
+        (index, result): (usize, NodeResult<Outcome>),
+    ) -> Result<Option<usize>, Abort> {
         if matches!(result, Err(NodeError::LeaseLost)) {
             return Err(Abort::Lost);
         }
-        self.position.complete(&self.graph, index, after, result);
-        self.touched.insert(index);
+        let Some(cx) = running.remove(&index) else { return Ok(None) };
+        self.position.complete(&self.graph, index, cx.finish(), result);
         Ok((self.position.tasks[index].record.status == TaskStatus::Done).then_some(index))
     }
 
+    /// A stop hides no failure (R12): what failed can be retried in front of it.
     fn rest_as(&self, rest: Rest) -> RestAs {
+        let failure = |task: &Task| task.record.status == TaskStatus::Failed && !task.record.retry;
         match rest {
+            Rest::Parked if self.position.tasks.iter().any(failure) => failed(&self.position),
             Rest::Parked => RestAs::Parked,
             Rest::Succeeded => RestAs::Succeeded,
-            Rest::Failed => {
-                let failed: Vec<_> =
-                    self.position.tasks.iter().filter(|task| task.record.status == TaskStatus::Failed).collect();
-                let messages: Vec<String> = failed
-                    .iter()
-                    .map(|task| format!("{}: {}", task.plan.node, task.record.error.as_deref().unwrap_or("failed")))
-                    .collect();
-                RestAs::Failed { error: messages.join("; "), tasks: u32::try_from(failed.len()).unwrap_or(u32::MAX) }
-            }
+            Rest::Failed => failed(&self.position),
         }
     }
 }
 
-/// A task by its index, its record, and how its body ended.
-type Ended = (usize, TaskRecordAfter, NodeResult<Outcome>);
-
-async fn run_body(index: usize, body: Option<countersign_kernel::node::SharedBody>, cx: Context) -> Ended {
-    let result = match body {
-        Some(body) => match AssertUnwindSafe(body.run(cx.clone())).catch_unwind().await {
-            Ok(result) => result,
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<&str>()
-                    .map(|text| (*text).to_owned())
-                    .or_else(|| panic.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "without a message".into());
-                Err(NodeError::Failed(format!("the body panicked: {text}")))
-            }
-        },
-        None => Err(NodeError::Failed("this build has no such node".into())),
-    };
-    let after = cx.finish();
-    (index, after, result)
+/// How a thread rests that has failed, for people: which nodes, and why.
+pub(in crate::engine) fn failed(position: &Position) -> RestAs {
+    let messages: Vec<String> =
+        position.failures().into_iter().map(|(path, message)| format!("{}: {message}", path.join("/"))).collect();
+    let tasks = position.tasks.iter().filter(|task| task.record.status == TaskStatus::Failed).count();
+    RestAs::Failed { error: messages.join("; "), tasks: u32::try_from(tasks).unwrap_or(u32::MAX) }
 }

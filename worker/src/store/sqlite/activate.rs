@@ -14,6 +14,8 @@ use sqlx::{Row, SqliteConnection};
 use super::super::codec::{decode, parse};
 use super::super::commands::{Activation, Fence, Incoming, KeyAt, KeyIndex};
 use super::super::{Refusal, StoreError};
+use super::commit::ROOT;
+use super::frames;
 
 pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<Activation, StoreError> {
     let row = sqlx::query(
@@ -40,8 +42,9 @@ pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Resu
     };
     let body: CheckpointBody = decode("checkpoint body", of, row.try_get(12)?)?;
     let keys: KeyIndex = decode("key index", of, row.try_get(13)?)?;
-    let values = values(conn, thread, &keys).await?;
-    let records = records(conn, thread, seq, &body).await?;
+    let values = values(conn, thread, ROOT, &keys).await?;
+    let records = records(conn, thread, ROOT, seq, &body).await?;
+    let frames = frames::load(conn, thread, seq, &body, &records).await?;
     let open = sqlx::query_scalar::<_, String>("SELECT id FROM interrupts WHERE thread = ?1 AND status = 'open'")
         .bind(of)
         .fetch_all(&mut *conn)
@@ -68,15 +71,17 @@ pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Resu
         keys,
         values,
         records,
+        frames,
         open,
         wake,
     })
 }
 
-fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> Source {
     match text {
         "input" => Source::Input,
         "update" => Source::Update,
+        "amend" => Source::Amend,
         "fork" => Source::Fork,
         _ => Source::Loop,
     }
@@ -86,9 +91,10 @@ fn source(text: &str) -> Source {
 pub(super) async fn values(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     keys: &KeyIndex,
 ) -> Result<Values, StoreError> {
-    let mut values = replaced_values(conn, thread, keys).await?;
+    let mut values = replaced_values(conn, thread, frame, keys).await?;
     for (key, at) in keys {
         match at {
             KeyAt::Value(_) => {}
@@ -97,11 +103,12 @@ pub(super) async fn values(
                 for (branch, until) in segments {
                     let rows: Vec<Vec<u8>> = sqlx::query_scalar(
                         "SELECT value FROM state_items
-                         WHERE thread = ?1 AND frame = '' AND key = ?2 AND branch = ?3
-                           AND position >= ?4 AND position < ?5
+                         WHERE thread = ?1 AND frame = ?2 AND key = ?3 AND branch = ?4
+                           AND position >= ?5 AND position < ?6
                          ORDER BY position",
                     )
                     .bind(thread.as_str())
+                    .bind(frame)
                     .bind(key)
                     .bind(branch)
                     .bind(i64::try_from(items.len()).unwrap_or(i64::MAX))
@@ -123,6 +130,7 @@ pub(super) async fn values(
 async fn replaced_values(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     keys: &KeyIndex,
 ) -> Result<Values, StoreError> {
     let wanted: serde_json::Map<String, Value> = keys
@@ -137,11 +145,12 @@ async fn replaced_values(
         return Ok(values);
     }
     let rows = sqlx::query(
-        "SELECT wanted.key, state_values.value FROM json_each(?2) AS wanted
-         LEFT JOIN state_values ON state_values.thread = ?1 AND state_values.frame = ''
+        "SELECT wanted.key, state_values.value FROM json_each(?3) AS wanted
+         LEFT JOIN state_values ON state_values.thread = ?1 AND state_values.frame = ?2
                AND state_values.key = wanted.key AND state_values.seq = wanted.value",
     )
     .bind(thread.as_str())
+    .bind(frame)
     .bind(Value::Object(wanted).to_string())
     .fetch_all(conn)
     .await?;
@@ -157,15 +166,17 @@ async fn replaced_values(
 }
 
 /// Records of a checkpoint's tasks, with the results of their steps.
-async fn records(
+pub(super) async fn records(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     seq: i64,
     body: &CheckpointBody,
 ) -> Result<BTreeMap<String, TaskRecord>, StoreError> {
     let mut records: BTreeMap<String, TaskRecord> = BTreeMap::new();
-    let rows = sqlx::query("SELECT task, record FROM tasks WHERE thread = ?1 AND frame = '' AND seq = ?2")
+    let rows = sqlx::query("SELECT task, record FROM tasks WHERE thread = ?1 AND frame = ?2 AND seq = ?3")
         .bind(thread.as_str())
+        .bind(frame)
         .bind(seq)
         .fetch_all(&mut *conn)
         .await?;
@@ -174,18 +185,16 @@ async fn records(
         let record = decode("task record", &task, row.try_get(1)?)?;
         records.insert(task, record);
     }
-    let rows = sqlx::query("SELECT occurrence, name, result FROM steps WHERE thread = ?1 AND frame = '' AND seq = ?2")
+    let rows = sqlx::query("SELECT occurrence, name, result FROM steps WHERE thread = ?1 AND frame = ?2 AND seq = ?3")
         .bind(thread.as_str())
+        .bind(frame)
         .bind(seq)
         .fetch_all(&mut *conn)
         .await?;
     for row in rows {
         let text: String = row.try_get(0)?;
         let occurrence: Address = decode("address", thread.as_str(), text.as_bytes())?;
-        let Some(task) = body.tasks.iter().find(|task| {
-            let own = task.address.segments();
-            occurrence.segments().get(..own.len()) == Some(own)
-        }) else {
+        let Some(task) = body.tasks.iter().find(|task| task.address.contains(&occurrence)) else {
             continue;
         };
         let result = decode("step result", &text, row.try_get(2)?)?;
@@ -217,9 +226,7 @@ pub(super) async fn incoming(conn: &mut SqliteConnection, thread: &ThreadId) -> 
         let run: String = row.try_get(0)?;
         let text: String = row.try_get(1)?;
         let resume: Resume = decode("resume", &run, text.as_bytes())?;
-        wake.resume.release |= resume.release;
-        wake.resume.retry |= resume.retry;
-        wake.resume.resume_all |= resume.resume_all;
+        wake.resume = wake.resume.and(resume);
         wake.runs.push(parse("run id", run)?);
     }
     let row = sqlx::query("SELECT cancel_requested, pause_requested FROM threads WHERE thread = ?1")

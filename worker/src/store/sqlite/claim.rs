@@ -15,10 +15,12 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::StoreError;
 use super::super::commands::{Claim, Claimed, Fence};
+use super::super::events::What;
+use super::events::Log;
 use super::{activate, audit, threads};
 use crate::queue;
 
-pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim) -> Result<Claimed, StoreError> {
+pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim, log: Log) -> Result<Claimed, StoreError> {
     let taken = sqlx::query(
         "UPDATE threads SET fence = fence + 1, lease_owner = ?2, lease_until = ?3, status = 'running',
                 attempts = attempts + 1, updated_at = ?4
@@ -40,7 +42,7 @@ pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim) -> Result<C
     };
     let attempts = u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX);
     if attempts > claim.max_attempts {
-        set_aside(conn, &claim, attempts - 1).await?;
+        set_aside(conn, &claim, attempts - 1, log).await?;
         return Ok(Claimed::Dead);
     }
     if attempts > 1 {
@@ -58,7 +60,7 @@ pub(super) async fn claim(conn: &mut SqliteConnection, claim: Claim) -> Result<C
     activate::load(conn, &claim.thread).await.map(|activation| Claimed::Held(Box::new(activation)))
 }
 
-async fn set_aside(conn: &mut SqliteConnection, claim: &Claim, attempts: u32) -> Result<(), StoreError> {
+async fn set_aside(conn: &mut SqliteConnection, claim: &Claim, attempts: u32, mut log: Log) -> Result<(), StoreError> {
     let reason = format!("gave up after {attempts} attempts: each worker was lost before any progress");
     sqlx::query(
         "UPDATE threads SET status = 'held', held_reason = ?2, lease_owner = NULL, lease_until = 0,
@@ -70,6 +72,8 @@ async fn set_aside(conn: &mut SqliteConnection, claim: &Claim, attempts: u32) ->
     .bind(claim.now.as_micros())
     .execute(&mut *conn)
     .await?;
+    log.add(What::Status("held".to_owned(), Some(reason.clone())));
+    log.append(conn, &claim.thread).await?;
     threads::hold_runs(conn, &claim.thread).await?;
     sqlx::query(
         "INSERT OR REPLACE INTO dead_letters (thread, id, kind, subject, reason, attempts, died_at)
@@ -92,6 +96,7 @@ pub(super) async fn release(
     thread: ThreadId,
     fence: Fence,
     now: Timestamp,
+    mut log: Log,
 ) -> Result<(), StoreError> {
     let released = sqlx::query(
         "UPDATE threads SET status = 'queued', lease_owner = NULL, lease_until = 0, attempts = 0, not_before = 0,
@@ -101,9 +106,13 @@ pub(super) async fn release(
     .bind(thread.as_str())
     .bind(fence.0)
     .bind(now.as_micros())
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
-    if released.rows_affected() == 0 { Err(StoreError::Fenced) } else { Ok(()) }
+    if released.rows_affected() == 0 {
+        return Err(StoreError::Fenced);
+    }
+    log.add(What::status("queued"));
+    log.append(conn, &thread).await
 }
 
 pub(super) async fn renew(

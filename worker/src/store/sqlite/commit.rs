@@ -1,7 +1,7 @@
 //! One transaction per superstep.
 
-use countersign_kernel::ids::ThreadId;
-use countersign_kernel::machine::TaskRecord;
+use countersign_kernel::ids::{FrameId, ThreadId};
+use countersign_kernel::machine::{CheckpointBody, TaskRecord};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::state::Change;
 use serde_json::json;
@@ -10,13 +10,23 @@ use sqlx::{Row, SqliteConnection};
 use super::super::StoreError;
 use super::super::codec::{PLAIN, encode};
 use super::super::commands::{Committed, Fence, Flush, Incoming, KeyAt, NewCheckpoint, RestAs, StepCommit, StepResult};
-use super::{activate, audit, points, threads};
+use super::super::events::What;
+use super::events::{self, Log};
+use super::{activate, audit, frames, points, threads};
 use crate::queue;
 
-pub(super) async fn commit(conn: &mut SqliteConnection, commit: StepCommit) -> Result<Committed, StoreError> {
+pub(super) async fn commit(
+    conn: &mut SqliteConnection,
+    mut commit: StepCommit,
+    mut log: Log,
+) -> Result<Committed, StoreError> {
+    log.extend(std::mem::take(&mut commit.events));
     let thread = &commit.thread;
     let progress = commit.checkpoint.is_some() || commit.rest.is_some();
-    // The fence is checked by the first write: no row, no lease.
+    // First, so that the thread's row learns how many events there are.
+    points::close(conn, thread, &commit.closed, None, commit.now, &mut log).await?;
+    points::open(conn, thread, &commit.graph, commit.seq, &commit.opened, commit.now, &mut log).await?;
+    // The fence: no row, no lease, and nothing of this is written.
     let head = commit.checkpoint.as_ref();
     let row = sqlx::query(
         "UPDATE threads SET
@@ -25,9 +35,9 @@ pub(super) async fn commit(conn: &mut SqliteConnection, commit: StepCommit) -> R
              attempts = CASE WHEN ?8 THEN 0 ELSE attempts END,
              not_before = CASE WHEN ?8 THEN 0 ELSE not_before END,
              pause_requested = CASE WHEN ?9 THEN 0 ELSE pause_requested END,
-             updated_at = ?10
+             updated_at = ?10, next_event = next_event + ?11
          WHERE thread = ?1 AND fence = ?2 AND lease_owner IS NOT NULL
-         RETURNING cancel_requested, pause_requested",
+         RETURNING cancel_requested, pause_requested, next_event",
     )
     .bind(thread.as_str())
     .bind(commit.fence.0)
@@ -39,26 +49,24 @@ pub(super) async fn commit(conn: &mut SqliteConnection, commit: StepCommit) -> R
     .bind(progress)
     .bind(commit.paused)
     .bind(commit.now.as_micros())
+    .bind(log.len())
     .fetch_optional(&mut *conn)
     .await?
     .ok_or(StoreError::Fenced)?;
     let cancel = row.try_get::<i64, _>(0)? != 0;
     let pause = row.try_get::<i64, _>(1)? != 0;
+    let last: i64 = row.try_get(2)?;
 
     if let Some(new) = &commit.checkpoint {
-        insert_checkpoint(conn, thread, new).await?;
+        insert_checkpoint(conn, thread, ROOT, new).await?;
     }
     if let Some(body) = &commit.body {
-        sqlx::query("UPDATE checkpoints SET body = ?3 WHERE thread = ?1 AND frame = '' AND seq = ?2")
-            .bind(thread.as_str())
-            .bind(commit.seq)
-            .bind(encode("checkpoint body", body)?)
-            .execute(&mut *conn)
-            .await?;
+        put_body(conn, thread, ROOT, commit.seq, body).await?;
     }
-    put_tasks(conn, thread, commit.seq, &commit.tasks).await?;
-    points::close(conn, thread, &commit.closed, commit.now).await?;
-    points::open(conn, thread, &commit.graph, commit.seq, &commit.opened, commit.now).await?;
+    put_tasks(conn, thread, ROOT, commit.seq, &commit.tasks).await?;
+    for frame in &commit.frames {
+        frames::commit(conn, thread, frame, commit.now).await?;
+    }
     if !commit.consumed.is_empty() {
         sqlx::query(
             "UPDATE answers SET consumed_by = ?2
@@ -79,18 +87,26 @@ pub(super) async fn commit(conn: &mut SqliteConnection, commit: StepCommit) -> R
     }
     queue::delete(conn, &commit.jobs).await?;
     let Some(rest) = &commit.rest else {
+        log.insert(conn, thread, last).await?;
         return Ok(Committed::Running(Incoming { cancel, pause, ..Incoming::default() }));
     };
-    self::rest(conn, &commit, rest).await
+    self::rest(conn, &commit, rest, log, last).await
 }
 
-async fn rest(conn: &mut SqliteConnection, commit: &StepCommit, rest: &RestAs) -> Result<Committed, StoreError> {
+async fn rest(
+    conn: &mut SqliteConnection,
+    commit: &StepCommit,
+    rest: &RestAs,
+    mut log: Log,
+    last: i64,
+) -> Result<Committed, StoreError> {
     let thread = &commit.thread;
     // Whoever holds the lease releases it only in a transaction that finds
     // nothing left to take up.
     let wake = activate::incoming(conn, thread).await?;
     let goes_on = !wake.is_empty() && !matches!(rest, RestAs::Cancelled | RestAs::Held { .. });
     if goes_on {
+        log.insert(conn, thread, last).await?;
         return Ok(Committed::Running(wake));
     }
     let (error, failed_tasks, held_reason) = match rest {
@@ -98,22 +114,26 @@ async fn rest(conn: &mut SqliteConnection, commit: &StepCommit, rest: &RestAs) -
         RestAs::Held { reason } => (None, 0, Some(reason.as_str())),
         RestAs::Parked | RestAs::Succeeded | RestAs::Cancelled => (None, 0, None),
     };
+    let told = log.len();
     if matches!(rest, RestAs::Cancelled) {
-        points::supersede_all(conn, thread, commit.now).await?;
+        points::supersede_all(conn, thread, "cancelled", commit.now, &mut log).await?;
     }
-    sqlx::query(
+    log.add(What::Status(rest.status().to_owned(), error.or(held_reason).map(str::to_owned)));
+    let last: i64 = sqlx::query_scalar(
         "UPDATE threads SET status = ?2, error = ?3, failed_tasks = ?4, held_reason = ?5,
-                open = (SELECT count(*) FROM interrupts WHERE thread = ?1 AND status = 'open'),
-                lease_owner = NULL, lease_until = 0
-         WHERE thread = ?1",
+                lease_owner = NULL, lease_until = 0, next_event = next_event + ?6
+         WHERE thread = ?1 RETURNING next_event",
     )
     .bind(thread.as_str())
     .bind(rest.status())
     .bind(error)
     .bind(failed_tasks)
     .bind(held_reason)
-    .execute(&mut *conn)
+    .bind(log.len() - told)
+    .fetch_one(&mut *conn)
     .await?;
+    log.insert(conn, thread, last).await?;
+    points::count_open(conn, thread).await?;
     if matches!(rest, RestAs::Held { .. }) {
         // Not ended, only set aside: what was asked for is still to be done.
         threads::hold_runs(conn, thread).await?;
@@ -131,17 +151,40 @@ async fn rest(conn: &mut SqliteConnection, commit: &StepCommit, rest: &RestAs) -
     Ok(Committed::Released)
 }
 
+/// The frame column of the root frame.
+pub(super) const ROOT: &str = "";
+
+/// Writes a changed body of a checkpoint.
+pub(super) async fn put_body(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    frame: &str,
+    seq: i64,
+    body: &CheckpointBody,
+) -> Result<(), StoreError> {
+    sqlx::query("UPDATE checkpoints SET body = ?4 WHERE thread = ?1 AND frame = ?2 AND seq = ?3")
+        .bind(thread.as_str())
+        .bind(frame)
+        .bind(seq)
+        .bind(encode("checkpoint body", body)?)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 pub(super) async fn insert_checkpoint(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     new: &NewCheckpoint,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO checkpoints (thread, frame, seq, checkpoint, parent, branch, source, superstep,
                                   graph_version, fingerprint, body, keys, codec, created_at)
-         VALUES (?1, '', ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )
     .bind(thread.as_str())
+    .bind(frame)
     .bind(new.seq)
     .bind(new.checkpoint.id.as_str())
     .bind(new.checkpoint.parent.as_ref().map(countersign_kernel::ids::CheckpointId::as_str))
@@ -156,10 +199,10 @@ pub(super) async fn insert_checkpoint(
     .bind(new.checkpoint.created_at.as_micros())
     .execute(&mut *conn)
     .await?;
-    insert_values(conn, thread, new).await?;
+    insert_values(conn, thread, frame, new).await?;
     for (key, change) in &new.changes {
         if let Change::Appended(items) = change {
-            insert_items(conn, thread, new, key, items).await?;
+            insert_items(conn, thread, frame, new, key, items).await?;
         }
     }
     Ok(())
@@ -167,7 +210,12 @@ pub(super) async fn insert_checkpoint(
 
 /// All replaced values in one statement: each statement costs a change of
 /// threads, whatever it writes.
-async fn insert_values(conn: &mut SqliteConnection, thread: &ThreadId, new: &NewCheckpoint) -> Result<(), StoreError> {
+async fn insert_values(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    frame: &str,
+    new: &NewCheckpoint,
+) -> Result<(), StoreError> {
     let mut values = serde_json::Map::new();
     for (key, change) in &new.changes {
         if let Change::Set(value) = change {
@@ -179,9 +227,10 @@ async fn insert_values(conn: &mut SqliteConnection, thread: &ThreadId, new: &New
     }
     sqlx::query(
         "INSERT INTO state_values (thread, frame, key, seq, value, codec)
-         SELECT ?1, '', key, ?2, CAST(value AS BLOB), ?3 FROM json_each(?4)",
+         SELECT ?1, ?2, key, ?3, CAST(value AS BLOB), ?4 FROM json_each(?5)",
     )
     .bind(thread.as_str())
+    .bind(frame)
     .bind(new.seq)
     .bind(PLAIN)
     .bind(encode_text(&values)?)
@@ -194,6 +243,7 @@ async fn insert_values(conn: &mut SqliteConnection, thread: &ThreadId, new: &New
 async fn insert_items(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     new: &NewCheckpoint,
     key: &str,
     items: &[serde_json::Value],
@@ -206,9 +256,10 @@ async fn insert_items(
     let texts: Vec<String> = items.iter().map(ToString::to_string).collect();
     sqlx::query(
         "INSERT INTO state_items (thread, frame, key, branch, position, value, codec)
-         SELECT ?1, '', ?2, ?3, ?4 + key, CAST(value AS BLOB), ?5 FROM json_each(?6)",
+         SELECT ?1, ?2, ?3, ?4, ?5 + key, CAST(value AS BLOB), ?6 FROM json_each(?7)",
     )
     .bind(thread.as_str())
+    .bind(frame)
     .bind(key)
     .bind(new.branch)
     .bind(i64::try_from(from).unwrap_or(i64::MAX))
@@ -219,18 +270,20 @@ async fn insert_items(
     Ok(())
 }
 
-async fn put_tasks(
+pub(super) async fn put_tasks(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: &str,
     seq: i64,
     tasks: &[(String, TaskRecord)],
 ) -> Result<(), StoreError> {
     for (task, record) in tasks {
         sqlx::query(
-            "INSERT INTO tasks (thread, frame, seq, task, status, record, codec) VALUES (?1, '', ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO tasks (thread, frame, seq, task, status, record, codec) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (thread, frame, seq, task) DO UPDATE SET status = excluded.status, record = excluded.record",
         )
         .bind(thread.as_str())
+        .bind(frame)
         .bind(seq)
         .bind(task)
         .bind(record.status.as_str())
@@ -242,7 +295,7 @@ async fn put_tasks(
     Ok(())
 }
 
-async fn fenced(conn: &mut SqliteConnection, thread: &ThreadId, fence: Fence) -> Result<(), StoreError> {
+pub(super) async fn fenced(conn: &mut SqliteConnection, thread: &ThreadId, fence: Fence) -> Result<(), StoreError> {
     sqlx::query("SELECT 1 FROM threads WHERE thread = ?1 AND fence = ?2 AND lease_owner IS NOT NULL")
         .bind(thread.as_str())
         .bind(fence.0)
@@ -256,10 +309,11 @@ pub(super) async fn record_result(conn: &mut SqliteConnection, result: StepResul
     fenced(conn, &result.thread, result.fence).await?;
     sqlx::query(
         "INSERT INTO steps (thread, frame, seq, occurrence, name, result, codec, recorded_at)
-         VALUES (?1, '', ?2, ?3, ?4, ?5, ?6, ?7)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT (thread, frame, seq, occurrence, name) DO NOTHING",
     )
     .bind(result.thread.as_str())
+    .bind(result.frame.as_ref().map_or(ROOT, FrameId::as_str))
     .bind(result.seq)
     .bind(encode_text(&result.occurrence)?)
     .bind(&result.name)
@@ -271,11 +325,13 @@ pub(super) async fn record_result(conn: &mut SqliteConnection, result: StepResul
     Ok(())
 }
 
-pub(super) async fn flush(conn: &mut SqliteConnection, flush: Flush) -> Result<(), StoreError> {
-    fenced(conn, &flush.thread, flush.fence).await?;
-    put_tasks(conn, &flush.thread, flush.seq, &flush.tasks).await
+pub(super) async fn flush(conn: &mut SqliteConnection, flush: Flush, mut log: Log) -> Result<(), StoreError> {
+    log.extend(flush.events);
+    let last = events::fenced(conn, &flush.thread, flush.fence, &log, false).await?;
+    put_tasks(conn, &flush.thread, ROOT, flush.seq, &flush.tasks).await?;
+    log.insert(conn, &flush.thread, last).await
 }
 
-fn encode_text<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+pub(super) fn encode_text<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Database(error.to_string()))
 }

@@ -8,9 +8,13 @@
 mod access;
 mod activate;
 mod audit;
+mod beside;
 mod claim;
 mod commit;
 mod deliveries;
+mod events;
+mod frames;
+mod heads;
 mod points;
 mod reads;
 mod sweep;
@@ -22,23 +26,25 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use countersign_kernel::ids::{CheckpointId, DeliveryId, InterruptId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, ThreadId};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
+pub use self::beside::Beside;
+use self::events::Log;
 use self::writer::Writer;
 use super::commands::{
-    Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, IdempotencyEntry, RecordVote,
-    RestartThread, ResumeThread, StepCommit, StepResult, Voted,
+    Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry,
+    MoveThread, RecordVote, ResumeThread, StepCommit, StepResult, Voted,
 };
 use super::views::{
-    AuditEntry, DeliveryTask, DeliveryView, HistoryEntry, InterruptFilter, InterruptView, Keyset, Overview,
-    ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
+    ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
+    InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
-use super::{Accepted, Cancelled, Due, Store, StoreError};
+use super::{Accepted, AppendEvents, Cancelled, Due, Journal, Store, StoreError};
 use crate::queue::{self, JobId, Message};
 
 /// The bookkeeping of our own migrations, apart from the carrier's.
@@ -51,6 +57,7 @@ pub struct SqliteStore {
     write_pool: SqlitePool,
     readers: SqlitePool,
     migrated: Vec<String>,
+    journal: Journal,
 }
 
 impl SqliteStore {
@@ -79,8 +86,7 @@ impl SqliteStore {
             .connect_with(options.clone().pragma("cache_size", "-16384"))
             .await?;
         queue::migrate(&write_pool).await?;
-        let mut ours = sqlx::migrate!("../migrations/sqlite");
-        ours.dangerous_set_table_name(MIGRATIONS_TABLE);
+        let ours = migrations();
         let before = applied(&write_pool).await?;
         ours.run(&write_pool).await.map_err(|error| StoreError::Database(error.to_string()))?;
         let migrated = ours
@@ -95,7 +101,7 @@ impl SqliteStore {
             .connect_with(options.read_only(true).create_if_missing(false))
             .await?;
         let writer = Writer::start(write_pool.clone());
-        Ok(Self { writer, write_pool, readers, migrated })
+        Ok(Self { writer, write_pool, readers, migrated, journal: Journal::default() })
     }
 
     /// The one write connection, for the queue's carrier.
@@ -135,6 +141,13 @@ async fn probe(conn: &mut SqliteConnection, write: bool) -> Result<(), StoreErro
     Ok(())
 }
 
+/// Our migrations.
+fn migrations() -> sqlx::migrate::Migrator {
+    let mut ours = sqlx::migrate!("../migrations/sqlite");
+    ours.dangerous_set_table_name(MIGRATIONS_TABLE);
+    ours
+}
+
 /// The versions of our migrations that the file has.
 async fn applied(pool: &SqlitePool) -> Result<Vec<i64>, StoreError> {
     let known: Option<i64> = sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1")
@@ -154,18 +167,32 @@ macro_rules! write {
     };
 }
 
+/// As [`write!`], for a command that may have something to tell those who
+/// watch a thread: `tell!(self, thread, now, |conn, log| expression)`.
+macro_rules! tell {
+    ($store:expr, $thread:expr, $now:expr, |$conn:ident, $log:ident| $body:expr) => {{
+        let thread: ThreadId = $thread.clone();
+        let $log = Log::new($store.journal.is_on(), $now);
+        let done = write!($store, |$conn| $body);
+        if done.is_ok() {
+            $store.journal.tell(&thread);
+        }
+        done
+    }};
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn create(&self, command: CreateThread) -> Result<Accepted, StoreError> {
-        write!(self, |conn| threads::create(conn, command))
+        tell!(self, command.thread, command.now, |conn, log| threads::create(conn, command, log))
     }
 
-    async fn restart(&self, command: RestartThread) -> Result<Accepted, StoreError> {
-        write!(self, |conn| threads::restart(conn, command))
+    async fn move_thread(&self, command: MoveThread) -> Result<Accepted, StoreError> {
+        tell!(self, command.thread, command.now, |conn, log| heads::move_thread(conn, command, log))
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        write!(self, |conn| claim::claim(conn, claim))
+        tell!(self, claim.thread, claim.now, |conn, log| claim::claim(conn, claim, log))
     }
 
     async fn load(&self, thread: &ThreadId) -> Result<Activation, StoreError> {
@@ -179,7 +206,7 @@ impl Store for SqliteStore {
 
     async fn release(&self, thread: &ThreadId, fence: Fence, now: Timestamp) -> Result<(), StoreError> {
         let thread = thread.clone();
-        write!(self, |conn| claim::release(conn, thread, fence, now))
+        tell!(self, thread, now, |conn, log| claim::release(conn, thread, fence, now, log))
     }
 
     async fn recover(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -187,19 +214,28 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, commit: StepCommit) -> Result<Committed, StoreError> {
-        write!(self, |conn| commit::commit(conn, commit))
+        tell!(self, commit.thread, commit.now, |conn, log| commit::commit(conn, commit, log))
     }
 
     async fn record_result(&self, result: StepResult) -> Result<(), StoreError> {
         write!(self, |conn| commit::record_result(conn, result))
     }
 
+    async fn flush_frame(&self, flush: FrameFlush) -> Result<(), StoreError> {
+        tell!(self, flush.thread, flush.now, |conn, log| frames::flush(conn, flush, log))
+    }
+
     async fn flush(&self, flush: Flush) -> Result<(), StoreError> {
-        write!(self, |conn| commit::flush(conn, flush))
+        tell!(self, flush.thread, flush.now, |conn, log| commit::flush(conn, flush, log))
     }
 
     async fn record_vote(&self, vote: RecordVote) -> Result<Voted, StoreError> {
-        write!(self, |conn| votes::record(conn, vote))
+        let log = Log::new(self.journal.is_on(), vote.now);
+        let voted = write!(self, |conn| votes::record(conn, vote, log));
+        if let Ok(voted) = &voted {
+            self.journal.tell(&voted.thread);
+        }
+        voted
     }
 
     async fn resume(
@@ -207,17 +243,23 @@ impl Store for SqliteStore {
         resume: ResumeThread,
         idempotency: Option<IdempotencyEntry>,
     ) -> Result<Accepted, StoreError> {
-        write!(self, |conn| votes::resume(conn, resume, idempotency))
+        tell!(self, resume.thread, resume.now, |conn, log| votes::resume(conn, resume, idempotency, log))
     }
 
-    async fn pause(&self, thread: &ThreadId, by: &Principal, now: Timestamp) -> Result<(), StoreError> {
+    async fn pause(
+        &self,
+        thread: &ThreadId,
+        by: &Principal,
+        job: JobId,
+        now: Timestamp,
+    ) -> Result<Option<Message>, StoreError> {
         let (thread, by) = (thread.clone(), by.clone());
-        write!(self, |conn| threads::pause(conn, thread, by, now))
+        tell!(self, thread, now, |conn, log| threads::pause(conn, thread, by, job, now, log))
     }
 
     async fn cancel(&self, thread: &ThreadId, by: &Principal, now: Timestamp) -> Result<Cancelled, StoreError> {
         let (thread, by) = (thread.clone(), by.clone());
-        write!(self, |conn| threads::cancel(conn, thread, by, now))
+        tell!(self, thread, now, |conn, log| threads::cancel(conn, thread, by, now, log))
     }
 
     async fn release_hold(
@@ -228,7 +270,7 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Message, StoreError> {
         let (thread, by) = (thread.clone(), by.clone());
-        write!(self, |conn| threads::release_hold(conn, thread, by, job, now))
+        tell!(self, thread, now, |conn, log| threads::release_hold(conn, thread, by, job, now, log))
     }
 
     async fn sweep(&self, now: Timestamp, grace: Duration, limit: u32) -> Result<Vec<Due>, StoreError> {
@@ -238,6 +280,23 @@ impl Store for SqliteStore {
 
     async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError> {
         write!(self, |conn| sweep::tidy(conn, now))
+    }
+
+    fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    async fn append_events(&self, command: AppendEvents) -> Result<(), StoreError> {
+        tell!(self, command.thread, command.now, |conn, log| events::append(conn, command, log))
+    }
+
+    async fn events(&self, thread: &ThreadId, after: Option<i64>, limit: u32) -> Result<EventPage, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        events::read(&mut conn, thread, after.unwrap_or(0), limit).await
+    }
+
+    async fn forget_events(&self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
+        write!(self, |conn| events::forget(conn, before, limit))
     }
 
     async fn take_delivery(
@@ -264,9 +323,14 @@ impl Store for SqliteStore {
         write!(self, |conn| deliveries::finish(conn, thread, delivery, end, job, now))
     }
 
-    async fn thread(&self, thread: &ThreadId) -> Result<ThreadDetail, StoreError> {
+    async fn look(&self, thread: &ThreadId) -> Result<(ThreadDetail, Activation), StoreError> {
         let mut conn = self.readers.begin().await?;
         reads::thread(&mut conn, thread).await
+    }
+
+    async fn repeated(&self, scope: &str, key: &str, request_hash: &str) -> Result<Option<(u16, String)>, StoreError> {
+        let mut conn = self.readers.acquire().await?;
+        threads::repeated(&mut conn, scope, key, request_hash).await
     }
 
     async fn threads(
@@ -279,14 +343,25 @@ impl Store for SqliteStore {
         reads::threads(&mut conn, filter, after, limit).await
     }
 
+    async fn archived(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<ArchivedAt>, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        frames::archived(&mut conn, thread, checkpoint).await
+    }
+
+    async fn steps_since(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<DoneStep>, StoreError> {
+        let mut conn = self.readers.begin().await?;
+        frames::steps_since(&mut conn, thread, checkpoint).await
+    }
+
     async fn history(
         &self,
         thread: &ThreadId,
+        frame: Option<&FrameId>,
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<HistoryEntry>, StoreError> {
         let mut conn = self.readers.begin().await?;
-        reads::history(&mut conn, thread, before, limit).await
+        reads::history(&mut conn, thread, frame, before, limit).await
     }
 
     async fn interrupt(&self, id: &InterruptId) -> Result<InterruptView, StoreError> {

@@ -1,6 +1,6 @@
 //! Interrupts and requests: the projection of the checkpoints that people see.
 
-use countersign_kernel::ids::{InterruptId, ThreadId};
+use countersign_kernel::ids::{FrameId, InterruptId, ThreadId};
 use countersign_kernel::ports::Occasion;
 use countersign_kernel::question::Answered;
 use countersign_kernel::time::Timestamp;
@@ -9,8 +9,12 @@ use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use super::super::codec::{PLAIN, decode, encode, parse};
 use super::super::commands::{OpenedPoint, PointEnd};
+use super::super::events::What;
 use super::super::views::{InterruptFilter, InterruptView, Keyset, RequestView};
 use super::super::{Refusal, StoreError};
+use super::commit::ROOT;
+use super::events::Log;
+use super::frames;
 use crate::queue::{self, Message};
 
 /// Records points that were raised, their requests, and who is told.
@@ -21,17 +25,19 @@ pub(super) async fn open(
     seq: i64,
     opened: &[OpenedPoint],
     now: Timestamp,
+    log: &mut Log,
 ) -> Result<(), StoreError> {
     for OpenedPoint { point, recipients } in opened {
         let request = point.request();
         let kind = request.as_ref().map_or(point.kind.as_str(), |request| request.question.kind());
-        sqlx::query(
+        let inserted = sqlx::query(
             "INSERT INTO interrupts (thread, id, frame, seq, graph, address, number, kind, status, payload, codec, asked_at)
-             VALUES (?1, ?2, '', ?3, ?4, ?5, ?6, ?7, 'open', ?8, ?9, ?10)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'open', ?9, ?10, ?11)
              ON CONFLICT (thread, id) DO NOTHING",
         )
         .bind(thread.as_str())
         .bind(point.id.as_str())
+        .bind(point.frame.as_ref().map_or(ROOT, FrameId::as_str))
         .bind(seq)
         .bind(graph)
         .bind(point.address.to_string())
@@ -42,6 +48,9 @@ pub(super) async fn open(
         .bind(point.asked_at.as_micros())
         .execute(&mut *conn)
         .await?;
+        if inserted.rows_affected() > 0 {
+            log.add(What::Opened(point.id.clone()));
+        }
         let Some(request) = request else { continue };
         sqlx::query(
             "INSERT INTO requests (thread, interrupt, revision, content_hash, need, status)
@@ -109,23 +118,31 @@ async fn notify(
     Ok(())
 }
 
-/// Records what became of points that closed without an answer of their own.
+/// Records what became of points that closed without an answer of their own,
+/// and what a request did to close them, if one did.
 pub(super) async fn close(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
     closed: &[(InterruptId, PointEnd)],
+    by: Option<&str>,
     now: Timestamp,
+    log: &mut Log,
 ) -> Result<(), StoreError> {
     for (id, end) in closed {
-        sqlx::query(
-            "UPDATE interrupts SET status = ?3, closed_at = ?4 WHERE thread = ?1 AND id = ?2 AND status = 'open'",
+        let updated = sqlx::query(
+            "UPDATE interrupts SET status = ?3, closed_at = ?4, closed_by = ?5
+             WHERE thread = ?1 AND id = ?2 AND status = 'open'",
         )
         .bind(thread.as_str())
         .bind(id.as_str())
         .bind(end.as_str())
         .bind(now.as_micros())
+        .bind(by)
         .execute(&mut *conn)
         .await?;
+        if updated.rows_affected() > 0 {
+            log.add(What::Closed(id.clone(), end.as_str().to_owned()));
+        }
         close_request(conn, thread, id, "closed").await?;
     }
     Ok(())
@@ -165,7 +182,9 @@ pub(super) async fn close_request(
 pub(super) async fn supersede_all(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    by: &str,
     now: Timestamp,
+    log: &mut Log,
 ) -> Result<(), StoreError> {
     let open: Vec<String> = sqlx::query_scalar("SELECT id FROM interrupts WHERE thread = ?1 AND status = 'open'")
         .bind(thread.as_str())
@@ -173,7 +192,7 @@ pub(super) async fn supersede_all(
         .await?;
     for id in open {
         let id = parse("interrupt id", id)?;
-        close(conn, thread, &[(id, PointEnd::Superseded)], now).await?;
+        close(conn, thread, &[(id, PointEnd::Superseded)], Some(by), now, log).await?;
     }
     // Answers that nobody will run with any more stay on record, consumed.
     sqlx::query("UPDATE answers SET consumed_by = 0 WHERE thread = ?1 AND consumed_by IS NULL")
@@ -184,8 +203,22 @@ pub(super) async fn supersede_all(
     Ok(())
 }
 
+/// Counts the points of a thread that wait. A container waits for nothing of
+/// its own (K18).
+pub(super) async fn count_open(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE threads SET open = (SELECT count(*) FROM interrupts
+                                    WHERE thread = ?1 AND status = 'open' AND kind <> 'container')
+         WHERE thread = ?1",
+    )
+    .bind(thread.as_str())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 const COLUMNS: &str = "SELECT i.id, i.thread, i.graph, i.address, i.kind, i.status, i.payload, i.deadline, i.asked_at,
-       i.closed_at, r.revision, r.content_hash, r.have, r.need, a.answered
+       i.closed_at, r.revision, r.content_hash, r.have, r.need, a.answered, i.frame, i.closed_by
 FROM interrupts i
 LEFT JOIN requests r ON r.thread = i.thread AND r.interrupt = i.id
 LEFT JOIN answers a ON a.thread = i.thread AND a.interrupt = i.id";
@@ -227,7 +260,7 @@ pub(super) async fn interrupts(
     limit: u32,
 ) -> Result<Vec<InterruptView>, StoreError> {
     let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-    query.push(" WHERE 1");
+    query.push(" WHERE i.kind <> 'container'");
     if let Some(approvers) = &filter.approvers {
         let list = serde_json::to_string(approvers).map_err(|error| StoreError::Database(error.to_string()))?;
         query
@@ -281,6 +314,7 @@ fn view(row: &SqliteRow) -> Result<InterruptView, StoreError> {
         answered: answered.map(|bytes| decode::<Answered>("answer", &id, &bytes)).transpose()?,
         id: parse("interrupt id", id)?,
         thread: parse("thread id", row.try_get(1)?)?,
+        frame: frames::id(row.try_get(15)?)?,
         graph: row.try_get(2)?,
         address: row.try_get(3)?,
         kind: row.try_get(4)?,
@@ -288,6 +322,7 @@ fn view(row: &SqliteRow) -> Result<InterruptView, StoreError> {
         deadline: deadline.map(Timestamp::from_micros),
         asked_at: Timestamp::from_micros(row.try_get(8)?),
         closed_at: closed_at.map(Timestamp::from_micros),
+        closed_by: row.try_get(16)?,
         request,
     })
 }

@@ -1,17 +1,18 @@
 //! Threads, history and counts, for people.
 
-use countersign_kernel::ids::{CheckpointId, ThreadId};
+use countersign_kernel::ids::{CheckpointId, FrameId, ThreadId};
 use countersign_kernel::machine::{CheckpointBody, TaskStatus};
 use countersign_kernel::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use super::super::codec::{decode, parse};
-use super::super::commands::KeyIndex;
+use super::super::commands::{Activation, KeyIndex};
 use super::super::views::{
     HistoryEntry, InterruptFilter, Keyset, Overview, RunView, ThreadDetail, ThreadFilter, ThreadSummary,
 };
 use super::super::{Refusal, StoreError};
+use super::commit::ROOT;
 use super::{activate, points};
 
 const SUMMARY: &str = "SELECT thread, graph, graph_version, status, open, failed_tasks, error, held_reason, started_by,
@@ -44,8 +45,10 @@ pub(super) async fn threads(
 ) -> Result<Vec<ThreadSummary>, StoreError> {
     let mut query = QueryBuilder::<Sqlite>::new(SUMMARY);
     query.push(" WHERE 1");
-    if let Some(status) = &filter.status {
-        query.push(" AND status = ").push_bind(status.clone());
+    match filter.status.as_deref() {
+        None => {}
+        Some(ThreadFilter::UNFINISHED) => _ = query.push(" AND status NOT IN ('succeeded', 'cancelled')"),
+        Some(status) => _ = query.push(" AND status = ").push_bind(status.to_owned()),
     }
     if let Some(graph) = &filter.graph {
         query.push(" AND graph = ").push_bind(graph.clone());
@@ -62,7 +65,11 @@ pub(super) async fn threads(
     query.build().fetch_all(conn).await?.iter().map(summary).collect()
 }
 
-pub(super) async fn thread(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<ThreadDetail, StoreError> {
+/// A thread for people, and all of it as an activation has it.
+pub(super) async fn thread(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+) -> Result<(ThreadDetail, Activation), StoreError> {
     let mut query = QueryBuilder::<Sqlite>::new(SUMMARY);
     query.push(" WHERE thread = ").push_bind(thread.as_str());
     let row = query.build().fetch_optional(&mut *conn).await?.ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
@@ -104,15 +111,16 @@ pub(super) async fn thread(conn: &mut SqliteConnection, thread: &ThreadId) -> Re
         })
     })
     .collect::<Result<_, _>>()?;
-    Ok(ThreadDetail {
+    let detail = ThreadDetail {
         summary,
-        head: activation.checkpoint.id,
+        head: activation.checkpoint.id.clone(),
         state: activation.values.to_object(),
         next,
         errors,
         interrupts,
         runs,
-    })
+    };
+    Ok((detail, activation))
 }
 
 pub(super) async fn head(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<CheckpointId, StoreError> {
@@ -130,15 +138,18 @@ const HISTORY_BYTES_MAX: usize = 4 << 20;
 pub(super) async fn history(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
+    frame: Option<&FrameId>,
     before: Option<i64>,
     limit: u32,
 ) -> Result<Vec<HistoryEntry>, StoreError> {
     head(conn, thread).await?;
+    let frame = frame.map_or(ROOT, FrameId::as_str);
     let rows = sqlx::query(
         "SELECT checkpoint, parent, seq, source, superstep, body, keys, created_at
-         FROM checkpoints WHERE thread = ?1 AND frame = '' AND seq < ?2 ORDER BY seq DESC LIMIT ?3",
+         FROM checkpoints WHERE thread = ?1 AND frame = ?2 AND seq < ?3 ORDER BY seq DESC LIMIT ?4",
     )
     .bind(thread.as_str())
+    .bind(frame)
     .bind(before.unwrap_or(i64::MAX))
     .bind(i64::from(limit))
     .fetch_all(&mut *conn)
@@ -149,7 +160,7 @@ pub(super) async fn history(
         let body: CheckpointBody = decode("checkpoint body", thread.as_str(), row.try_get(5)?)?;
         let keys: KeyIndex = decode("key index", thread.as_str(), row.try_get(6)?)?;
         let parent: Option<String> = row.try_get(1)?;
-        let state = activate::values(conn, thread, &keys).await?.to_object();
+        let state = activate::values(conn, thread, frame, &keys).await?.to_object();
         bytes += state.values().map(|value| value.to_string().len()).sum::<usize>();
         if bytes > HISTORY_BYTES_MAX && !entries.is_empty() {
             break;

@@ -6,12 +6,18 @@ use countersign_kernel::time::Timestamp;
 use serde_json::json;
 use sqlx::{Row, SqliteConnection};
 
-use super::super::commands::{CreateThread, IdempotencyEntry, RestartThread};
+use super::super::commands::{CreateThread, IdempotencyEntry};
+use super::super::events::What;
 use super::super::{Accepted, Cancelled, Refusal, StoreError};
+use super::events::Log;
 use super::{audit, commit, points};
 use crate::queue::{self, JobId, Message};
 
-pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -> Result<Accepted, StoreError> {
+pub(super) async fn create(
+    conn: &mut SqliteConnection,
+    command: CreateThread,
+    mut log: Log,
+) -> Result<Accepted, StoreError> {
     if let Some(replay) = replay(conn, command.idempotency.as_ref()).await? {
         return Ok(replay);
     }
@@ -24,16 +30,19 @@ pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -
     }
     let first = &command.first;
     let stopped = !command.opened.is_empty();
+    let status = if stopped { "parked" } else { "queued" };
+    log.add(What::Values(first.seq, None));
+    let last = log.len_with(command.opened.len() + 1);
     sqlx::query(
         "INSERT INTO threads (thread, graph, graph_version, fingerprint, status, salt, input_hash, started_by,
-                              head, head_seq, branch, open, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)",
+                              head, head_seq, branch, open, next_event, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14)",
     )
     .bind(command.thread.as_str())
     .bind(&command.graph)
     .bind(first.graph_version)
     .bind(&first.fingerprint)
-    .bind(if stopped { "parked" } else { "queued" })
+    .bind(status)
     .bind(command.salt.as_slice())
     .bind(&command.input_hash)
     .bind(command.started_by.as_str())
@@ -41,12 +50,18 @@ pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -
     .bind(first.seq)
     .bind(first.branch)
     .bind(i64::try_from(command.opened.len()).unwrap_or(i64::MAX))
+    .bind(last)
     .bind(command.now.as_micros())
     .execute(&mut *conn)
     .await?;
-    commit::insert_checkpoint(conn, &command.thread, first).await?;
-    insert_run(conn, &command.thread, &command.run, "start", "{}", true, &command.started_by, command.now).await?;
-    points::open(conn, &command.thread, &command.graph, first.seq, &command.opened, command.now).await?;
+    commit::insert_checkpoint(conn, &command.thread, commit::ROOT, first).await?;
+    let flags = serde_json::to_string(&command.resume).map_err(|error| StoreError::Database(error.to_string()))?;
+    // A run that stops before anything ran has nothing to take up.
+    let taken = stopped || command.resume.is_empty();
+    insert_run(conn, &command.thread, &command.run, "start", &flags, taken, &command.started_by, command.now).await?;
+    points::open(conn, &command.thread, &command.graph, first.seq, &command.opened, command.now, &mut log).await?;
+    log.add(What::status(status));
+    log.insert(conn, &command.thread, last).await?;
     audit::append(
         conn,
         &command.thread,
@@ -56,67 +71,6 @@ pub(super) async fn create(conn: &mut SqliteConnection, command: CreateThread) -
         command.now,
     )
     .await?;
-    remember(conn, command.idempotency.as_ref(), command.now).await?;
-    if stopped {
-        return Ok(Accepted::Committed(None));
-    }
-    let message = Message::advance(command.job, command.thread);
-    queue::push(conn, std::slice::from_ref(&message), command.now).await?;
-    Ok(Accepted::Committed(Some(message)))
-}
-
-pub(super) async fn restart(conn: &mut SqliteConnection, command: RestartThread) -> Result<Accepted, StoreError> {
-    if let Some(replay) = replay(conn, command.idempotency.as_ref()).await? {
-        return Ok(replay);
-    }
-    let row = sqlx::query(
-        "SELECT graph, status, head, open, (lease_owner IS NOT NULL AND lease_until >= ?2) FROM threads WHERE thread = ?1",
-    )
-    .bind(command.thread.as_str())
-    .bind(command.now.as_micros())
-    .fetch_optional(&mut *conn)
-    .await?
-    .ok_or_else(|| Refusal::UnknownThread(command.thread.clone()))?;
-    let graph: String = row.try_get(0)?;
-    let status: String = row.try_get(1)?;
-    if row.try_get::<i64, _>(4)? != 0 || status == "queued" || status == "running" {
-        return Err(Refusal::ThreadBusy.into());
-    }
-    if row.try_get::<String, _>(2)? != command.expected_head.as_str() {
-        return Err(Refusal::ThreadChanged.into());
-    }
-    // What is held has work left, answers among it that were accepted.
-    let waiting = row.try_get::<i64, _>(3)? > 0 || status == "failed" || status == "held";
-    if waiting && !command.discard_waiting {
-        return Err(Refusal::ThreadInterrupted.into());
-    }
-    points::supersede_all(conn, &command.thread, command.now).await?;
-    // Also what a hold had set aside, so that the new run takes up none of it.
-    finish_runs(conn, &command.thread, "cancelled", command.now).await?;
-    forget_dead_letter(conn, &command.thread).await?;
-    let next = &command.next;
-    let stopped = !command.opened.is_empty();
-    commit::insert_checkpoint(conn, &command.thread, next).await?;
-    sqlx::query(
-        "UPDATE threads SET status = ?2, head = ?3, head_seq = ?4, graph_version = ?5, fingerprint = ?6, open = ?7,
-                failed_tasks = 0, error = NULL, held_reason = NULL, cancel_requested = 0, pause_requested = 0, attempts = 0,
-                not_before = 0, fence = fence + 1, lease_owner = NULL, updated_at = ?8
-         WHERE thread = ?1",
-    )
-    .bind(command.thread.as_str())
-    .bind(if stopped { "parked" } else { "queued" })
-    .bind(next.checkpoint.id.as_str())
-    .bind(next.seq)
-    .bind(next.graph_version)
-    .bind(&next.fingerprint)
-    .bind(i64::try_from(command.opened.len()).unwrap_or(i64::MAX))
-    .bind(command.now.as_micros())
-    .execute(&mut *conn)
-    .await?;
-    insert_run(conn, &command.thread, &command.run, "start", "{}", true, &command.requested_by, command.now).await?;
-    points::open(conn, &command.thread, &graph, next.seq, &command.opened, command.now).await?;
-    let detail = json!({"run": command.run.as_str(), "discarded": waiting});
-    audit::append(conn, &command.thread, "restarted", &command.requested_by, &detail, command.now).await?;
     remember(conn, command.idempotency.as_ref(), command.now).await?;
     if stopped {
         return Ok(Accepted::Committed(None));
@@ -173,8 +127,10 @@ pub(super) async fn pause(
     conn: &mut SqliteConnection,
     thread: ThreadId,
     by: Principal,
+    job: JobId,
     now: Timestamp,
-) -> Result<(), StoreError> {
+    mut log: Log,
+) -> Result<Option<Message>, StoreError> {
     let status = status_of(conn, &thread).await?;
     if let Some(ended) = ended(&status) {
         return Err(Refusal::ThreadEnded(ended).into());
@@ -184,7 +140,19 @@ pub(super) async fn pause(
         .bind(now.as_micros())
         .execute(&mut *conn)
         .await?;
-    audit::append(conn, &thread, "pause_requested", &by, &json!({}), now).await
+    audit::append(conn, &thread, "pause_requested", &by, &json!({}), now).await?;
+    if !matches!(status.as_str(), "parked" | "failed") {
+        return Ok(None);
+    }
+    sqlx::query("UPDATE threads SET status = 'queued' WHERE thread = ?1")
+        .bind(thread.as_str())
+        .execute(&mut *conn)
+        .await?;
+    log.add(What::status("queued"));
+    log.append(conn, &thread).await?;
+    let message = Message::advance(job, thread);
+    queue::push(conn, std::slice::from_ref(&message), now).await?;
+    Ok(Some(message))
 }
 
 pub(super) async fn cancel(
@@ -192,6 +160,7 @@ pub(super) async fn cancel(
     thread: ThreadId,
     by: Principal,
     now: Timestamp,
+    mut log: Log,
 ) -> Result<Cancelled, StoreError> {
     match status_of(conn, &thread).await?.as_str() {
         "cancelled" => return Ok(Cancelled::Already),
@@ -211,7 +180,9 @@ pub(super) async fn cancel(
         > 0;
     audit::append(conn, &thread, "cancel_requested", &by, &json!({"at_rest": at_rest}), now).await?;
     if at_rest {
-        points::supersede_all(conn, &thread, now).await?;
+        points::supersede_all(conn, &thread, "cancelled", now, &mut log).await?;
+        log.add(What::status("cancelled"));
+        log.append(conn, &thread).await?;
         finish_runs(conn, &thread, "cancelled", now).await?;
         forget_dead_letter(conn, &thread).await?;
         return Ok(Cancelled::Now);
@@ -240,7 +211,7 @@ pub(super) async fn finish_runs(
 }
 
 /// Somebody has looked at what gave up.
-async fn forget_dead_letter(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<(), StoreError> {
+pub(super) async fn forget_dead_letter(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM dead_letters WHERE thread = ?1 AND kind = 'advance'")
         .bind(thread.as_str())
         .execute(conn)
@@ -263,6 +234,7 @@ pub(super) async fn release_hold(
     by: Principal,
     job: JobId,
     now: Timestamp,
+    mut log: Log,
 ) -> Result<Message, StoreError> {
     let released = sqlx::query(
         "UPDATE threads SET status = 'queued', held_reason = NULL, attempts = 0, not_before = 0, updated_at = ?2
@@ -279,6 +251,8 @@ pub(super) async fn release_hold(
         return Err(Refusal::NothingPending.into());
     }
     forget_dead_letter(conn, &thread).await?;
+    log.add(What::status("queued"));
+    log.append(conn, &thread).await?;
     audit::append(conn, &thread, "hold_released", &by, &json!({}), now).await?;
     let message = Message::advance(job, thread);
     queue::push(conn, std::slice::from_ref(&message), now).await?;
@@ -291,17 +265,28 @@ pub(super) async fn replay(
     entry: Option<&IdempotencyEntry>,
 ) -> Result<Option<Accepted>, StoreError> {
     let Some(entry) = entry else { return Ok(None) };
+    let found = repeated(conn, &entry.scope, &entry.key, &entry.request_hash).await?;
+    Ok(found.map(|(status, body)| Accepted::Replayed { status, body }))
+}
+
+/// The status and body kept under a key.
+pub(super) async fn repeated(
+    conn: &mut SqliteConnection,
+    scope: &str,
+    key: &str,
+    request_hash: &str,
+) -> Result<Option<(u16, String)>, StoreError> {
     let row = sqlx::query("SELECT request_hash, status, body FROM idempotency WHERE scope = ?1 AND key = ?2")
-        .bind(&entry.scope)
-        .bind(&entry.key)
+        .bind(scope)
+        .bind(key)
         .fetch_optional(conn)
         .await?;
     let Some(row) = row else { return Ok(None) };
-    if row.try_get::<String, _>(0)? != entry.request_hash {
+    if row.try_get::<String, _>(0)? != request_hash {
         return Err(Refusal::KeyReused.into());
     }
     let status = u16::try_from(row.try_get::<i64, _>(1)?).unwrap_or(200);
-    Ok(Some(Accepted::Replayed { status, body: row.try_get(2)? }))
+    Ok(Some((status, row.try_get(2)?)))
 }
 
 /// Remembers what this request gets, in the transaction that does the work.

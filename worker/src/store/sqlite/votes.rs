@@ -3,6 +3,7 @@
 
 use countersign_kernel::canonical::canonical_text;
 use countersign_kernel::ids::{InterruptId, ThreadId};
+use countersign_kernel::machine::Resume;
 use countersign_kernel::policy::{Verdict, Vote};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::question::{Answered, Request};
@@ -11,8 +12,10 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::codec::{PLAIN, decode, encode, parse};
 use super::super::commands::{IdempotencyEntry, RecordVote, ResumeThread, Voted};
+use super::super::events::What;
 use super::super::{Accepted, Refusal, StoreError};
-use super::{audit, points, threads};
+use super::events::Log;
+use super::{audit, heads, points, threads};
 use crate::queue::{self, Message};
 
 /// The interrupt that a vote is about.
@@ -26,13 +29,13 @@ struct Asked {
     answered: Option<Answered>,
 }
 
-pub(super) async fn record(conn: &mut SqliteConnection, vote: RecordVote) -> Result<Voted, StoreError> {
-    let voted = cast(conn, &vote).await?;
+pub(super) async fn record(conn: &mut SqliteConnection, vote: RecordVote, mut log: Log) -> Result<Voted, StoreError> {
+    let voted = cast(conn, &vote, &mut log).await?;
     if !voted.decided || voted.repeated {
         return Ok(voted);
     }
     let message = Message::advance(vote.job, voted.thread.clone());
-    wake(conn, &message, vote.now).await?;
+    wake(conn, &message, vote.now, log).await?;
     Ok(Voted { wake: Some(message), ..voted })
 }
 
@@ -41,24 +44,32 @@ async fn wake(
     conn: &mut SqliteConnection,
     message: &Message,
     now: countersign_kernel::time::Timestamp,
+    mut log: Log,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "UPDATE threads SET status = 'queued', updated_at = ?2
-         WHERE thread = ?1 AND status IN ('parked', 'failed')",
+    log.add(What::status("queued"));
+    let woken: Option<i64> = sqlx::query_scalar(
+        "UPDATE threads SET status = 'queued', updated_at = ?2, next_event = next_event + ?3
+         WHERE thread = ?1 AND status IN ('parked', 'failed', 'succeeded') RETURNING next_event",
     )
     .bind(message.thread.as_str())
     .bind(now.as_micros())
-    .execute(&mut *conn)
+    .bind(log.len())
+    .fetch_optional(&mut *conn)
     .await?;
-    sqlx::query("UPDATE threads SET open = (SELECT count(*) FROM interrupts WHERE thread = ?1 AND status = 'open') WHERE thread = ?1")
-        .bind(message.thread.as_str())
-        .execute(&mut *conn)
-        .await?;
+    match woken {
+        Some(last) => log.insert(conn, &message.thread, last).await?,
+        None => {
+            // It runs, and takes this up before it rests.
+            log.take_back();
+            log.append(conn, &message.thread).await?;
+        }
+    }
+    points::count_open(conn, &message.thread).await?;
     queue::push(conn, std::slice::from_ref(message), now).await?;
     Ok(())
 }
 
-async fn cast(conn: &mut SqliteConnection, vote: &RecordVote) -> Result<Voted, StoreError> {
+async fn cast(conn: &mut SqliteConnection, vote: &RecordVote, log: &mut Log) -> Result<Voted, StoreError> {
     let id = &vote.interrupt;
     let asked = find(conn, id).await?;
     let request = Request::from_payload(&asked.payload).ok().filter(|_| asked.content_hash.is_some());
@@ -78,8 +89,19 @@ async fn cast(conn: &mut SqliteConnection, vote: &RecordVote) -> Result<Voted, S
             .map_err(|faults| Refusal::InvalidAnswer { interrupt: id.clone(), faults })?,
         None => vote.answer.clone(),
     };
+    if vote.replace && asked.answered.is_some() {
+        return replace(conn, &asked, vote, value).await;
+    }
     if let Some(repeated) = repeated(conn, &asked, vote, &value, request.as_ref()).await? {
         return Ok(repeated);
+    }
+    match asked.kind.as_str() {
+        // The resume of the thread that amends takes the data out first.
+        "break" | "pause" if !value.is_null() => {
+            return Err(Refusal::CarriesUpdate { interrupt: id.clone(), thread: asked.thread }.into());
+        }
+        "container" if value.is_null() => return Err(Refusal::NotAnswerable { interrupt: id.clone() }.into()),
+        _ => {}
     }
     let stale = vote.revision.is_some_and(|seen| seen != asked.revision)
         || vote.content_hash.as_ref().is_some_and(|seen| Some(seen) != asked.content_hash.as_ref());
@@ -88,7 +110,38 @@ async fn cast(conn: &mut SqliteConnection, vote: &RecordVote) -> Result<Voted, S
     }
     insert_vote(conn, &asked, vote, &value).await?;
     let verdict = judge(conn, &asked, vote, &value, request.as_ref()).await?;
-    conclude(conn, &asked, vote, verdict, request.map_or(1, |request| request.policy.need)).await
+    conclude(conn, &asked, vote, verdict, request.map_or(1, |request| request.policy.need), log).await
+}
+
+/// Puts another answer in the place of one that a failed task was given (R9).
+/// The votes stay as they were cast; the audit trail has both answers.
+async fn replace(
+    conn: &mut SqliteConnection,
+    asked: &Asked,
+    vote: &RecordVote,
+    value: Value,
+) -> Result<Voted, StoreError> {
+    let (thread, id) = (&asked.thread, &vote.interrupt);
+    let by = vec![vote.voter.principal.clone()];
+    let detail = json!({"interrupt": id.as_str(), "replaced": asked.answered, "answer": value});
+    let answered = Answered { value: (!value.is_null()).then_some(value), by, at: vote.now };
+    sqlx::query(
+        "UPDATE answers SET answered = ?3, accepted_at = ?4, consumed_by = NULL,
+                position = (SELECT next_answer FROM threads WHERE thread = ?1)
+         WHERE thread = ?1 AND interrupt = ?2",
+    )
+    .bind(thread.as_str())
+    .bind(id.as_str())
+    .bind(encode("answer", &answered)?)
+    .bind(vote.now.as_micros())
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("UPDATE threads SET next_answer = next_answer + 1 WHERE thread = ?1")
+        .bind(thread.as_str())
+        .execute(&mut *conn)
+        .await?;
+    audit::append(conn, thread, "answer_replaced", &vote.voter.principal, &detail, vote.now).await?;
+    Ok(Voted { thread: thread.clone(), decided: true, have: 1, need: 1, repeated: false, wake: None })
 }
 
 /// What a vote leads to, beside those of others.
@@ -217,6 +270,7 @@ async fn conclude(
     vote: &RecordVote,
     verdict: Verdict,
     need: u32,
+    log: &mut Log,
 ) -> Result<Voted, StoreError> {
     let (thread, id) = (&asked.thread, &vote.interrupt);
     let detail = |decided: bool| {
@@ -263,6 +317,7 @@ async fn conclude(
             .bind(vote.now.as_micros())
             .execute(&mut *conn)
             .await?;
+        log.add(What::Closed(id.clone(), "answered".to_owned()));
         points::close_request(conn, thread, id, "decided").await?;
     }
     let action = if decided { "decided" } else { "voted" };
@@ -274,21 +329,28 @@ pub(super) async fn resume(
     conn: &mut SqliteConnection,
     command: ResumeThread,
     idempotency: Option<IdempotencyEntry>,
+    mut log: Log,
 ) -> Result<Accepted, StoreError> {
     if let Some(replay) = threads::replay(conn, idempotency.as_ref()).await? {
         return Ok(replay);
     }
     let thread = &command.thread;
+    let amended = command.amended.is_some();
     let row = sqlx::query("SELECT status, failed_tasks FROM threads WHERE thread = ?1")
         .bind(thread.as_str())
         .fetch_optional(&mut *conn)
         .await?
         .ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
     let status: String = row.try_get(0)?;
-    match status.as_str() {
-        "succeeded" => return Err(Refusal::ThreadEnded("succeeded").into()),
-        "cancelled" => return Err(Refusal::ThreadEnded("cancelled").into()),
-        _ => {}
+    let ended = match status.as_str() {
+        "succeeded" if !amended => Some("succeeded"),
+        "cancelled" => Some("cancelled"),
+        _ => None,
+    };
+    // What was answered says more than that the thread has ended, and the same
+    // answer again is no fault (K11).
+    if let Some(ended) = ended.filter(|_| command.votes.is_empty() || amended) {
+        return Err(Refusal::ThreadEnded(ended).into());
     }
     let busy = status == "queued" || status == "running";
     let open: Vec<String> = sqlx::query_scalar("SELECT kind FROM interrupts WHERE thread = ?1 AND status = 'open'")
@@ -296,24 +358,35 @@ pub(super) async fn resume(
         .fetch_all(&mut *conn)
         .await?;
     let borders = open.iter().any(|kind| kind == "break" || kind == "pause");
-    if command.resume.resume_all && open.is_empty() && !busy {
-        return Err(Refusal::NothingPending.into());
+    let named = amended || !command.votes.is_empty();
+    let failed = row.try_get::<i64, _>(1)? > 0;
+    let flags = command.resume;
+    // Of several flags one that finds something is enough (R1).
+    let wakes = (flags.resume_all && !open.is_empty()) || (flags.release && borders) || (flags.retry && failed) || busy;
+    if !wakes && !named {
+        match flags {
+            Resume { release: true, .. } => return Err(Refusal::NothingToContinue.into()),
+            Resume { retry: true, .. } => return Err(Refusal::NothingToRetry.into()),
+            Resume { resume_all: true, .. } => return Err(Refusal::NothingPending.into()),
+            Resume { .. } => {}
+        }
     }
-    if command.resume.release && !command.resume.resume_all && !borders && !busy {
-        return Err(Refusal::NothingToContinue.into());
+    if let Some(head) = &command.amended {
+        heads::check(conn, thread, &head.expected_head, command.now).await?;
+        heads::apply(conn, thread, head, "resumed", command.now, &mut log).await?;
     }
-    if command.resume.retry && row.try_get::<i64, _>(1)? == 0 && !busy {
-        return Err(Refusal::NothingToRetry.into());
-    }
-    let mut anything = !command.resume.is_empty();
+    let mut anything = !command.resume.is_empty() || amended;
     for vote in &command.votes {
         // Before it is judged: what became of another thread's point is told
         // to those who reach that thread.
         if find(conn, &vote.interrupt).await?.thread != *thread {
             return Err(Refusal::UnknownInterrupt(vote.interrupt.clone()).into());
         }
-        let voted = cast(conn, vote).await?;
+        let voted = cast(conn, vote, &mut log).await?;
         anything |= voted.decided && !voted.repeated;
+    }
+    if let Some(ended) = ended.filter(|_| anything) {
+        return Err(Refusal::ThreadEnded(ended).into());
     }
     threads::remember(conn, idempotency.as_ref(), command.now).await?;
     if !anything {
@@ -322,11 +395,11 @@ pub(super) async fn resume(
     let flags = serde_json::to_string(&command.resume).map_err(|error| StoreError::Database(error.to_string()))?;
     threads::insert_run(conn, thread, &command.run, "resume", &flags, false, &command.requested_by, command.now)
         .await?;
-    if !command.resume.is_empty() {
-        let detail = json!({"run": command.run.as_str(), "resume": command.resume});
+    if !command.resume.is_empty() || amended {
+        let detail = json!({"run": command.run.as_str(), "resume": command.resume, "amends": amended});
         audit::append(conn, thread, "resumed", &command.requested_by, &detail, command.now).await?;
     }
     let message = Message::advance(command.job, thread.clone());
-    wake(conn, &message, command.now).await?;
+    wake(conn, &message, command.now, log).await?;
     Ok(Accepted::Committed(Some(message)))
 }

@@ -1,0 +1,273 @@
+//! Inner frames: graphs that run inside tasks (K17).
+
+use std::collections::BTreeMap;
+
+use countersign_kernel::ids::{CheckpointId, FrameId, ThreadId};
+use countersign_kernel::machine::{Archived, Checkpoint, CheckpointBody, TaskRecord, TaskStatus};
+use countersign_kernel::time::Timestamp;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
+
+use super::super::codec::{decode, parse};
+use super::super::commands::{FrameCommit, FrameFlush, FrameOwner, KeyIndex, LoadedFrame};
+use super::super::views::{ArchivedAt, DoneStep};
+use super::super::{Refusal, StoreError};
+use super::commit::{self, ROOT, encode_text};
+use super::events::{self, Log};
+use super::{activate, heads};
+
+/// A frame column as an id; the root frame has none.
+pub(super) fn id(text: String) -> Result<Option<FrameId>, StoreError> {
+    if text == ROOT { Ok(None) } else { parse("frame id", text).map(Some) }
+}
+
+/// Refuses to move a frame that has moved since it was read: moves of inner
+/// frames leave the head of the thread where it is.
+pub(super) async fn check(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    commit: &FrameCommit,
+) -> Result<(), StoreError> {
+    let Some(next) = commit.checkpoint.as_ref().filter(|_| commit.owner.is_none()) else { return Ok(()) };
+    let head: Option<i64> = sqlx::query_scalar("SELECT head_seq FROM frames WHERE thread = ?1 AND frame = ?2")
+        .bind(thread.as_str())
+        .bind(commit.frame.as_str())
+        .fetch_optional(conn)
+        .await?;
+    if head == Some(next.seq - 1) { Ok(()) } else { Err(Refusal::ThreadChanged.into()) }
+}
+
+/// Writes what happened in a frame.
+pub(super) async fn commit(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    commit: &FrameCommit,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let frame = commit.frame.as_str();
+    if let Some(owner) = &commit.owner {
+        sqlx::query(
+            "INSERT INTO frames (thread, frame, parent, root_seq, task, around, address, graph, head_seq, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )
+        .bind(thread.as_str())
+        .bind(frame)
+        .bind(owner.parent.as_ref().map_or(ROOT, FrameId::as_str))
+        .bind(owner.root_seq)
+        .bind(&owner.task)
+        .bind(owner.around.as_str())
+        .bind(encode_text(&owner.address)?)
+        .bind(&owner.graph)
+        .bind(commit.seq)
+        .bind(now.as_micros())
+        .execute(&mut *conn)
+        .await?;
+    }
+    if let Some(new) = &commit.checkpoint {
+        commit::insert_checkpoint(conn, thread, frame, new).await?;
+        if let Some(from) = commit.carry_from {
+            heads::carry(conn, thread, frame, from, new.seq).await?;
+        }
+        sqlx::query("UPDATE frames SET head_seq = ?3, branch = ?4 WHERE thread = ?1 AND frame = ?2")
+            .bind(thread.as_str())
+            .bind(frame)
+            .bind(new.seq)
+            .bind(new.branch)
+            .execute(&mut *conn)
+            .await?;
+    }
+    if let Some(body) = &commit.body {
+        commit::put_body(conn, thread, frame, commit.seq, body).await?;
+    }
+    commit::put_tasks(conn, thread, frame, commit.seq, &commit.tasks).await
+}
+
+/// What a frame did while its task runs. A new checkpoint is progress.
+pub(super) async fn flush(conn: &mut SqliteConnection, flush: FrameFlush, mut log: Log) -> Result<(), StoreError> {
+    log.extend(flush.events);
+    let progress = flush.commit.checkpoint.is_some();
+    let last = events::fenced(conn, &flush.thread, flush.fence, &log, progress).await?;
+    commit(conn, &flush.thread, &flush.commit, flush.now).await?;
+    log.insert(conn, &flush.thread, last).await
+}
+
+const CHECKPOINT: &str = "c.checkpoint, c.parent, c.source, c.superstep, c.created_at, c.body, c.keys, c.graph_version";
+
+fn checkpoint(row: &SqliteRow) -> Result<Checkpoint, StoreError> {
+    let parent: Option<String> = row.try_get("parent")?;
+    Ok(Checkpoint {
+        id: parse("checkpoint id", row.try_get("checkpoint")?)?,
+        parent: parent.map(|text| parse("checkpoint id", text)).transpose()?,
+        source: activate::source(row.try_get("source")?),
+        superstep: u64::try_from(row.try_get::<i64, _>("superstep")?).unwrap_or(0),
+        created_at: Timestamp::from_micros(row.try_get("created_at")?),
+    })
+}
+
+fn version(row: &SqliteRow) -> Result<u32, StoreError> {
+    Ok(u32::try_from(row.try_get::<i64, _>("graph_version")?).unwrap_or(0))
+}
+
+/// The frames that unfinished tasks of the root frame's checkpoint `seq` run,
+/// however deep, outer ones first. Those of earlier supersteps of the frames
+/// around them are done with.
+pub(super) async fn load(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    root_seq: i64,
+    body: &CheckpointBody,
+    records: &BTreeMap<String, TaskRecord>,
+) -> Result<Vec<LoadedFrame>, StoreError> {
+    let statement = format!(
+        "SELECT f.frame, f.parent AS outer_frame, f.task, f.around, f.address, f.graph, f.head_seq, f.branch, {CHECKPOINT}
+         FROM frames f JOIN checkpoints c ON c.thread = f.thread AND c.frame = f.frame AND c.seq = f.head_seq
+         WHERE f.thread = ?1 AND f.root_seq = ?2"
+    );
+    let rows =
+        sqlx::query(sqlx::AssertSqlSafe(statement)).bind(thread.as_str()).bind(root_seq).fetch_all(&mut *conn).await?;
+    let mut owned = Vec::with_capacity(rows.len());
+    for row in rows {
+        let frame: FrameId = parse("frame id", row.try_get("frame")?)?;
+        let text: String = row.try_get("address")?;
+        let owner = FrameOwner {
+            parent: id(row.try_get("outer_frame")?)?,
+            root_seq,
+            task: row.try_get("task")?,
+            around: parse("checkpoint id", row.try_get("around")?)?,
+            address: decode("address", frame.as_str(), text.as_bytes())?,
+            graph: row.try_get("graph")?,
+        };
+        owned.push((owner, frame, row));
+    }
+    owned.sort_by_key(|(owner, ..)| owner.address.segments().len());
+    let mut frames: Vec<LoadedFrame> = Vec::with_capacity(owned.len());
+    for (owner, frame, row) in owned {
+        let around = match &owner.parent {
+            None => Some((body, records)),
+            Some(parent) => frames.iter().find(|f| f.frame == *parent).map(|f| (&f.body, &f.records)),
+        };
+        let inside: CheckpointBody = decode("checkpoint body", frame.as_str(), row.try_get("body")?)?;
+        if !around.is_some_and(|(body, records)| needs(&owner, &inside, body, records)) {
+            continue;
+        }
+        let keys: KeyIndex = decode("key index", frame.as_str(), row.try_get("keys")?)?;
+        let seq: i64 = row.try_get("head_seq")?;
+        frames.push(LoadedFrame {
+            owner,
+            branch: row.try_get("branch")?,
+            checkpoint: checkpoint(&row)?,
+            graph_version: version(&row)?,
+            seq,
+            values: activate::values(conn, thread, frame.as_str(), &keys).await?,
+            records: activate::records(conn, thread, frame.as_str(), seq, &inside).await?,
+            body: inside,
+            keys,
+            frame,
+        });
+    }
+    Ok(frames)
+}
+
+/// Whether the task that runs a frame needs it still. Its address tells the
+/// task from one of the same name in another superstep. A graph that has ended
+/// in a task that has finished is needed while the superstep around it may be
+/// refused and tried again at once, which is never in the root frame.
+fn needs(
+    owner: &FrameOwner,
+    inside: &CheckpointBody,
+    body: &CheckpointBody,
+    records: &BTreeMap<String, TaskRecord>,
+) -> bool {
+    let planned = body.tasks.iter().any(|task| task.key == owner.task && task.address.contains(&owner.address));
+    let finished = records.get(&owner.task).is_some_and(|record| record.status == TaskStatus::Done);
+    planned && (!finished || (owner.parent.is_some() && inside.tasks.is_empty()))
+}
+
+/// A checkpoint with those around it, outermost first.
+pub(super) async fn archived(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    checkpoint_id: &CheckpointId,
+) -> Result<Vec<ArchivedAt>, StoreError> {
+    let statement = format!(
+        "SELECT c.frame, c.seq, f.task, f.around, {CHECKPOINT}
+         FROM checkpoints c LEFT JOIN frames f ON f.thread = c.thread AND f.frame = c.frame
+         WHERE c.thread = ?1 AND c.checkpoint = ?2"
+    );
+    let mut chain = Vec::new();
+    let mut next = Some(checkpoint_id.as_str().to_owned());
+    while let Some(wanted) = next {
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement.clone()))
+            .bind(thread.as_str())
+            .bind(&wanted)
+            .fetch_optional(&mut *conn)
+            .await?
+            .ok_or_else(|| Refusal::UnknownCheckpoint(checkpoint_id.clone()))?;
+        let frame: String = row.try_get("frame")?;
+        let keys: KeyIndex = decode("key index", &wanted, row.try_get("keys")?)?;
+        let archived = Archived {
+            task: row.try_get("task")?,
+            checkpoint: checkpoint(&row)?,
+            body: decode("checkpoint body", &wanted, row.try_get("body")?)?,
+            values: activate::values(conn, thread, &frame, &keys).await?,
+            frame: id(frame)?,
+        };
+        chain.push(ArchivedAt { archived, seq: row.try_get("seq")?, graph_version: version(&row)?, keys });
+        next = row.try_get("around")?;
+    }
+    chain.reverse();
+    Ok(chain)
+}
+
+/// Steps done at a checkpoint or after it, in whatever frame. For a checkpoint
+/// inside that includes what was done around it, beside its frame and after it.
+pub(super) async fn steps_since(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    checkpoint: &CheckpointId,
+) -> Result<Vec<DoneStep>, StoreError> {
+    // `path` is the checkpoint with those around it; `begun` adds what they
+    // amended: frames that began there went along.
+    let rows = sqlx::query(
+        "WITH RECURSIVE path (checkpoint, frame, seq) AS (
+             SELECT checkpoint, frame, seq FROM checkpoints WHERE thread = ?1 AND checkpoint = ?2
+             UNION
+             SELECT c.checkpoint, c.frame, c.seq FROM path
+             JOIN frames f ON f.thread = ?1 AND f.frame = path.frame
+             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = f.around
+         ),
+         begun (checkpoint) AS (
+             SELECT checkpoint FROM path
+             UNION
+             SELECT c.parent FROM begun
+             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = begun.checkpoint AND c.source = 'amend'
+         ),
+         after (checkpoint, frame, seq) AS (
+             SELECT checkpoint, frame, seq FROM path
+             UNION
+             SELECT checkpoint, frame, seq FROM checkpoints
+             WHERE thread = ?1 AND frame NOT IN (SELECT frame FROM path) AND frame IN
+                  (SELECT frame FROM frames WHERE thread = ?1 AND around IN (SELECT checkpoint FROM begun))
+             UNION
+             SELECT c.checkpoint, c.frame, c.seq FROM after
+             JOIN checkpoints c ON c.thread = ?1 AND (c.parent = after.checkpoint OR
+                  (c.frame NOT IN (SELECT frame FROM path) AND c.frame IN
+                   (SELECT frame FROM frames WHERE thread = ?1 AND around = after.checkpoint)))
+         )
+         SELECT s.occurrence, s.name FROM after
+         JOIN steps s ON s.thread = ?1 AND s.frame = after.frame AND s.seq = after.seq
+         WHERE s.name <> '='
+         ORDER BY s.recorded_at, s.occurrence, s.name",
+    )
+    .bind(thread.as_str())
+    .bind(checkpoint.as_str())
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let text: String = row.try_get(0)?;
+            let address: countersign_kernel::address::Address = decode("address", thread.as_str(), text.as_bytes())?;
+            Ok(DoneStep { address: address.to_string(), name: row.try_get(1)? })
+        })
+        .collect()
+}

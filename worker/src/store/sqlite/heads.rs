@@ -1,0 +1,178 @@
+//! Moving the head of a thread at rest: input, edits, replays, amendments.
+
+use countersign_kernel::ids::{CheckpointId, ThreadId};
+use countersign_kernel::time::Timestamp;
+use sqlx::{Row, SqliteConnection};
+
+use super::super::commands::{Closing, HeadMove, MoveThread, NewCheckpoint, RestAs};
+use super::super::events::What;
+use super::super::{Accepted, Refusal, StoreError};
+use super::commit::{self, ROOT};
+use super::events::Log;
+use super::{audit, frames, points, threads};
+use crate::queue::{self, Message};
+
+/// Refuses to move a thread that somebody runs, or that has moved.
+pub(super) async fn check(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    expected: &CheckpointId,
+    now: Timestamp,
+) -> Result<(String, i64), StoreError> {
+    let row = sqlx::query(
+        "SELECT status, head, open, (lease_owner IS NOT NULL AND lease_until >= ?2) FROM threads WHERE thread = ?1",
+    )
+    .bind(thread.as_str())
+    .bind(now.as_micros())
+    .fetch_optional(conn)
+    .await?
+    .ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
+    let status: String = row.try_get(0)?;
+    if row.try_get::<i64, _>(3)? != 0 || status == "queued" || status == "running" {
+        return Err(Refusal::ThreadBusy.into());
+    }
+    if row.try_get::<String, _>(1)? != expected.as_str() {
+        return Err(Refusal::ThreadChanged.into());
+    }
+    Ok((status, row.try_get(2)?))
+}
+
+/// Writes what moves; `action` is what the request did.
+pub(super) async fn apply(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    head: &HeadMove,
+    action: &str,
+    now: Timestamp,
+    log: &mut Log,
+) -> Result<(), StoreError> {
+    match &head.closed {
+        Closing::All => points::supersede_all(conn, thread, action, now, log).await?,
+        Closing::Some(closed) => points::close(conn, thread, closed, Some(action), now, log).await?,
+    }
+    let row = sqlx::query("SELECT graph, head_seq FROM threads WHERE thread = ?1")
+        .bind(thread.as_str())
+        .fetch_one(&mut *conn)
+        .await?;
+    let (graph, before): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+    if let Some(next) = &head.next {
+        commit::insert_checkpoint(conn, thread, ROOT, next).await?;
+        if head.carry {
+            carry(conn, thread, ROOT, before, next.seq).await?;
+            sqlx::query("UPDATE frames SET root_seq = ?3 WHERE thread = ?1 AND root_seq = ?2")
+                .bind(thread.as_str())
+                .bind(before)
+                .bind(next.seq)
+                .execute(&mut *conn)
+                .await?;
+        }
+        move_head(conn, thread, next).await?;
+        log.add(What::Values(next.seq, None));
+    }
+    let seq = head.next.as_ref().map_or(before, |next| next.seq);
+    commit::put_tasks(conn, thread, ROOT, seq, &head.tasks).await?;
+    for frame in &head.frames {
+        frames::check(conn, thread, frame).await?;
+        frames::commit(conn, thread, frame, now).await?;
+        if let Some(next) = &frame.checkpoint {
+            log.add(What::Values(next.seq, Some(frame.frame.clone())));
+        }
+    }
+    points::open(conn, thread, &graph, seq, &head.opened, now, log).await?;
+    points::count_open(conn, thread).await?;
+    Ok(())
+}
+
+async fn move_head(conn: &mut SqliteConnection, thread: &ThreadId, next: &NewCheckpoint) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE threads SET head = ?2, head_seq = ?3, branch = ?4, graph_version = ?5, fingerprint = ?6
+         WHERE thread = ?1",
+    )
+    .bind(thread.as_str())
+    .bind(next.checkpoint.id.as_str())
+    .bind(next.seq)
+    .bind(next.branch)
+    .bind(next.graph_version)
+    .bind(&next.fingerprint)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The records of a superstep go along with its amended checkpoint (R5).
+pub(super) async fn carry(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    frame: &str,
+    from: i64,
+    to: i64,
+) -> Result<(), StoreError> {
+    for statement in [
+        "UPDATE tasks SET seq = ?4 WHERE thread = ?1 AND frame = ?2 AND seq = ?3",
+        "UPDATE steps SET seq = ?4 WHERE thread = ?1 AND frame = ?2 AND seq = ?3",
+    ] {
+        sqlx::query(statement).bind(thread.as_str()).bind(frame).bind(from).bind(to).execute(&mut *conn).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn move_thread(
+    conn: &mut SqliteConnection,
+    command: MoveThread,
+    mut log: Log,
+) -> Result<Accepted, StoreError> {
+    if let Some(replay) = threads::replay(conn, command.idempotency.as_ref()).await? {
+        return Ok(replay);
+    }
+    let thread = &command.thread;
+    let (status, open) = check(conn, thread, &command.head.expected_head, command.now).await?;
+    // What is held has work left, answers among it that were accepted.
+    let waiting = open > 0 || status == "failed" || status == "held";
+    if waiting && !command.discard_waiting {
+        return Err(Refusal::ThreadInterrupted.into());
+    }
+    if matches!(command.head.closed, Closing::All) {
+        // Also what a hold had set aside, so that the new run takes up none of it.
+        threads::finish_runs(conn, thread, "cancelled", command.now).await?;
+        threads::forget_dead_letter(conn, thread).await?;
+    }
+    apply(conn, thread, &command.head, command.action, command.now, &mut log).await?;
+    let (status, error, failed) = match &command.rest {
+        None => ("queued", None, 0),
+        Some(RestAs::Failed { error, tasks }) => ("failed", Some(error.as_str()), *tasks),
+        Some(rest) => (rest.status(), None, 0),
+    };
+    log.add(What::Status(status.to_owned(), error.map(str::to_owned)));
+    let last: i64 = sqlx::query_scalar(
+        "UPDATE threads SET status = ?2, error = ?3, failed_tasks = ?4, held_reason = NULL, cancel_requested = 0,
+                pause_requested = 0, attempts = 0, not_before = 0, fence = fence + 1, lease_owner = NULL, updated_at = ?5,
+                next_event = next_event + ?6
+         WHERE thread = ?1 RETURNING next_event",
+    )
+    .bind(thread.as_str())
+    .bind(status)
+    .bind(error)
+    .bind(failed)
+    .bind(command.now.as_micros())
+    .bind(log.len())
+    .fetch_one(&mut *conn)
+    .await?;
+    log.insert(conn, thread, last).await?;
+    if let Some(run) = &command.run {
+        let flags = serde_json::to_string(&run.resume).map_err(|error| StoreError::Database(error.to_string()))?;
+        let taken = run.resume.is_empty();
+        let (by, now) = (&command.requested_by, command.now);
+        threads::insert_run(conn, thread, &run.run, run.kind, &flags, taken, by, now).await?;
+        if let Some(rest) = &command.rest {
+            threads::finish_runs(conn, thread, rest.status(), command.now).await?;
+        }
+    }
+    audit::append(conn, thread, command.action, &command.requested_by, &command.detail, command.now).await?;
+    threads::remember(conn, command.idempotency.as_ref(), command.now).await?;
+    if command.rest.is_some() {
+        return Ok(Accepted::Committed(None));
+    }
+    let message = Message::advance(command.job, command.thread);
+    queue::push(conn, std::slice::from_ref(&message), command.now).await?;
+    Ok(Accepted::Committed(Some(message)))
+}
