@@ -16,6 +16,7 @@ mod rules {
     }
 
     pub(super) fn rising(now: i64, next: i64) -> Result<i64, String> {
+        assert_ne!(next, 13, "no such round");
         if next > now { Ok(next) } else { Err(format!("round {next} is over")) }
     }
 }
@@ -87,6 +88,8 @@ fn a_write_that_it_refuses_fails_its_node_and_an_input_is_refused() {
     assert_eq!((stayed.rest(), errors), (Rest::Failed, vec![("last", "key `round`: round 2 is over")]));
     let faults = run(true, json!({"lowest": 6, "round": -2})).map(|run| run.state()).expect_err("it may only rise");
     assert_eq!(faults[0].message, "key `round`: round -2 is over");
+    let faults = run(true, json!({"lowest": 6, "round": 13})).map(|run| run.state()).expect_err("a panic");
+    assert!(faults[0].message.starts_with("key `round`: the reducer panicked: "), "{faults:?}");
     let faults = run(true, json!({"round": 1})).map(|run| run.state()).expect_err("no offer");
     assert_eq!(faults, [Fault::at_member("lowest", "is missing")]);
 }

@@ -37,7 +37,7 @@
 //! | K19 | of two answers to one point one is taken: the store's inbox, and here by state | [`machine::Position::answer`] |
 //! | K20 | what a body no longer asks is closed | [`machine::Position::complete`] |
 //! | K21 | deadlines and clean-up are the store's and the worker's; none yet | |
-//! | K22 | a stop is no error, and a start says why | [`node::NodeError::Interrupted`], [`machine`] |
+//! | K22 | a stop is no error, and a start says why | [`node::NodeError::Interrupted`], [`machine::RunAs`] |
 
 pub mod address;
 pub mod canonical;

@@ -190,31 +190,6 @@ impl StateReply {
     }
 }
 
-/// Refuses an edit that would have steps done again that were done: those of
-/// the superstep that it drops, and those that came after an older checkpoint
-/// (R13).
-async fn check_steps(
-    state: &AppState,
-    thread: &ThreadId,
-    at: Option<&CheckpointId>,
-    frame: Option<&FrameId>,
-) -> Result<(), Problem> {
-    let view = state.engine.view(thread).await?;
-    let edited = match (at, frame) {
-        // One that is being run is not edited, whatever it has done.
-        _ if matches!(view.detail.summary.status.as_str(), "queued" | "running") => None,
-        (Some(at), _) => Some(at.clone()),
-        (None, None) => Some(view.detail.head),
-        (None, Some(frame)) => {
-            view.frames.into_iter().find(|inside| inside.frame == *frame).map(|inside| inside.checkpoint)
-        }
-    };
-    // What is not there is for the edit to say.
-    let Some(edited) = edited else { return Ok(()) };
-    let steps = state.engine.store().steps_since(thread, &edited).await?;
-    if steps.is_empty() { Ok(()) } else { Err(RequestError::ReExecutes(steps).into()) }
-}
-
 /// Edits the state of a thread at rest: makes a checkpoint and runs nothing.
 /// What is due then waits behind a pause; what waited there is superseded.
 #[utoipa::path(
@@ -242,9 +217,6 @@ pub(super) async fn edit(
         let detail = "give `at`, a checkpoint of the thread, or `frame`, an unfinished sub-graph; not both";
         return Err(Problem::invalid("at-or-frame", detail));
     }
-    if !body.re_execute {
-        check_steps(&state, &id, body.at.as_ref(), body.frame.as_ref()).await?;
-    }
     let at = body.at.clone();
     let edit = EditRequest {
         thread: id.clone(),
@@ -258,7 +230,7 @@ pub(super) async fn edit(
         let reply = json!(StateReply::of(&id, checkpoint, status, next));
         key.entry(&caller, &route, &request, StatusCode::OK, &reply)
     };
-    match state.engine.edit_once(edit, &reply).await {
+    match state.engine.edit_once(edit, body.re_execute, &reply).await {
         Ok(Edited::New { checkpoint, status, next }) => {
             Ok(Json(StateReply::of(&id, &checkpoint, status, &next)).into_response())
         }

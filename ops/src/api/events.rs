@@ -61,7 +61,15 @@ pub(super) struct EventItem {
     /// tasks, updates, values, interrupts, custom or status.
     kind: &'static str,
     at: String,
-    /// The facts, by kind.
+    /// The facts, by kind. tasks: `node`, `task`, `address`, `frame_id`, and
+    /// `state`: started (`how`: fresh, target, resume_all or retry), done,
+    /// waiting, failed (`error`) or stopped. updates: the same names and what
+    /// the finished task wrote, as `writes`. values: `checkpoint_id`,
+    /// `superstep`, `source`, `frame_id` and the whole state, as `values`.
+    /// interrupts: `interrupt_id` and `state`: opened (`kind`, `address`,
+    /// `frame_id`, `payload`) or closed (`status`). custom: `address` and the
+    /// flow's own `payload`. status: `status`, and the `reason` of failed and
+    /// held.
     #[schema(value_type = Object)]
     data: Value,
 }
@@ -205,9 +213,11 @@ async fn item(state: &AppState, thread: &ThreadId, event: EventView) -> Result<E
     let EventView { id, at, kind, mut data } = event;
     let checkpoint = data.get("checkpoint_id").and_then(Value::as_str).filter(|_| kind == "values");
     if let Some(Ok(checkpoint)) = checkpoint.map(CheckpointId::parse) {
-        let mut chain = state.engine.store().archived(thread, &checkpoint).await?;
-        let values = chain.pop().map(|at| at.archived.values.to_object());
-        data["values"] = values.map_or(Value::Null, Value::Object);
+        data["values"] = match state.engine.store().archived(thread, &checkpoint).await {
+            Ok(mut chain) => chain.pop().map_or(Value::Null, |at| Value::Object(at.archived.values.to_object())),
+            Err(StoreError::Refused(Refusal::UnknownCheckpoint(_))) => Value::Null,
+            Err(error) => return Err(error),
+        };
     }
     Ok(EventItem { id, kind, at: rfc3339(at), data })
 }

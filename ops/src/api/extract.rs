@@ -56,6 +56,10 @@ fn check_kind(request: &Request) -> Result<(), Problem> {
 
 fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let Strict(value) = serde_json::from_slice(bytes).map_err(|error| json_problem(&error))?;
+    if value.is_array() {
+        // A list would be taken for the members of the object, in order.
+        return Err(Problem::invalid("invalid-body", "the body must be an object"));
+    }
     T::deserialize(value).map_err(|error| json_problem(&error))
 }
 

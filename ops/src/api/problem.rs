@@ -164,13 +164,6 @@ impl From<RequestError> for Problem {
                 "The thread does not fit this build",
                 format!("{misfit}; run the build that it comes from, or one whose migrations take it up"),
             ),
-            RequestError::ReExecutes(ref steps) => Self::new(
-                StatusCode::CONFLICT,
-                "re-executes",
-                "Steps that were done would be done again",
-                format!("{error}; nothing was changed"),
-            )
-            .with("steps", steps.iter().map(|s| json!({"address": s.address, "name": s.name})).collect::<Vec<_>>()),
             RequestError::Store(error) => error.into(),
         }
     }
@@ -219,6 +212,13 @@ impl From<Refusal> for Problem {
         let detail = refusal.to_string();
         let conflict = |name, title| Self::new(StatusCode::CONFLICT, name, title, detail.clone());
         match refusal {
+            Refusal::ReExecutes(ref steps) => Self::new(
+                StatusCode::CONFLICT,
+                "re-executes",
+                "Steps that were done would be done again",
+                format!("{refusal}; nothing was changed"),
+            )
+            .with("steps", steps.iter().map(|s| json!({"address": s.address, "name": s.name})).collect::<Vec<_>>()),
             Refusal::UnknownThread(thread) => {
                 Self::new(StatusCode::NOT_FOUND, "unknown-thread", "There is no such thread", detail)
                     .with("thread_id", thread.as_str())

@@ -132,7 +132,7 @@ pub(super) async fn run_again(
     };
     let not_run = match state.engine.replay(&request, &|_, _, _| None).await {
         Ok(_) => return Ok(see_other(&format!("{}/threads/{}", site.prefix, place.thread))),
-        Err(RequestError::ReExecutes(_)) => NotRun::Unconfirmed,
+        Err(RequestError::Store(StoreError::Refused(Refusal::ReExecutes(_)))) => NotRun::Unconfirmed,
         Err(RequestError::Edit(EditRefused::NothingPending)) => NotRun::Nothing,
         Err(RequestError::Store(StoreError::Refused(Refusal::ThreadBusy | Refusal::ThreadChanged))) => NotRun::Moved,
         Err(error) => return Err(error.into()),

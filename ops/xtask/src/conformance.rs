@@ -1,4 +1,4 @@
-//! Recorded scenarios of reference systems, against the kernel.
+//! Recorded scenarios of reference systems, on the kernel or on the worker.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

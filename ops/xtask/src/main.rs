@@ -24,7 +24,7 @@ enum Task {
     Tidy,
     /// What has to hold before a change goes in: lint, then test.
     Ci,
-    /// Recorded scenarios of reference systems, against the kernel.
+    /// Recorded scenarios of reference systems, on the kernel or on the worker.
     Conformance(conformance::Options),
     /// The server with sample threads, on a data folder of its own.
     Demo,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use countersign_conformance::report::{Backend, failures, json, last_line, text};
 
-/// Runs recorded scenarios of reference systems against the kernel.
+/// Runs recorded scenarios of reference systems on the kernel or on the worker.
 #[derive(Debug, Parser)]
 #[command(name = "conformance")]
 struct Options {

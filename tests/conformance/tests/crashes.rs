@@ -92,7 +92,8 @@ fn remembers(ops: &[Op]) -> bool {
 
 /// The scenarios that a death can leave as they are, with visits not counted.
 fn scenarios() -> Vec<Scenario> {
-    let all = load(&recordings()).into_iter().map(|scenario| scenario.expect("a scenario"));
+    let derived = load(&recordings().with_file_name("derived"));
+    let all = load(&recordings()).into_iter().chain(derived).map(|scenario| scenario.expect("a scenario"));
     let forgets = |scenario: &Scenario| {
         let bodies = scenario.graphs.values().flat_map(|graph| graph.nodes.values()).flat_map(|node| &node.ops);
         !bodies.into_iter().any(|ops| remembers(ops))
@@ -117,8 +118,7 @@ async fn every_recording_holds_although_the_process_dies_in_each_run() {
     let allowed = Arc::new(Deviations::own().expect("a list").kinds());
     let scenarios = scenarios();
     assert!(scenarios.len() >= 161, "only {} scenarios fit", scenarios.len());
-    let fates = (0..8).flat_map(|n| [(n, Dies::Before), (n, Dies::After)]);
-    let runs = fates.flat_map(|fate| scenarios.clone().into_iter().map(move |s| (s, fate))).map(|(scenario, fate)| {
+    let runs = scenarios.into_iter().zip(FATES.into_iter().cycle()).map(|(scenario, fate)| {
         let allowed = Arc::clone(&allowed);
         tokio::spawn(async move {
             let mut difference = String::new();

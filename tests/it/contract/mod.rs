@@ -39,4 +39,5 @@ mod resumes;
 mod set_aside;
 mod sqlite;
 mod sweep;
+pub(crate) mod upgrade;
 mod votes;

@@ -301,6 +301,7 @@ impl Place {
     pub(crate) async fn new_input(&self, thread: &ThreadId, discard_waiting: bool) -> MoveThread {
         MoveThread {
             thread: thread.clone(),
+            guard: None,
             head: self.head(thread, self.checkpoint(1, at(20))).await,
             run: Some(NewRun { run: self.run(), kind: "start", resume: Resume::default() }),
             discard_waiting,

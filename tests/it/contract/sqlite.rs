@@ -13,18 +13,24 @@ use crate::support::DEADLINE;
 
 struct Sqlite {
     dir: TempDir,
+    name: &'static str,
     store: SqliteStore,
 }
 
 pub(crate) async fn open() -> Box<dyn Backend> {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let store = SqliteStore::open(&dir.path().join("contract.db")).await.expect("the store opens");
-    Box::new(Sqlite { dir, store })
+    over(dir, "contract.db", store)
+}
+
+/// A store on the file `name` of a folder.
+pub(crate) fn over(dir: TempDir, name: &'static str, store: SqliteStore) -> Box<dyn Backend> {
+    Box::new(Sqlite { dir, name, store })
 }
 
 impl Sqlite {
     async fn raw(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.dir.path().join("contract.db")).busy_timeout(DEADLINE);
+        let options = SqliteConnectOptions::new().filename(self.dir.path().join(self.name)).busy_timeout(DEADLINE);
         options.connect().await.expect("the file opens")
     }
 }

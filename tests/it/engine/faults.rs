@@ -13,7 +13,7 @@ use countersign_worker::store::{Refusal, Store, StoreError};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Map, Value, json};
 
-use crate::support::flows::{asks, fails, flow, got, logs, part, pays, pays_at_once, sends, with, works};
+use crate::support::flows::{asks, flow, got, logs, part, pays, pays_at_once, sends, with, works};
 use crate::support::{Dies, Fate, Runs, TestEngine, World, ann, eventually_or, operator};
 
 /// All that a thread leaves behind, apart from ids and times.
@@ -56,7 +56,7 @@ async fn play(graph: fn(&Runs) -> CompiledGraph, fate: Fate) -> Played {
                 engine = world.engine().await;
                 false
             }
-            ended = one_more(&engine, &thread) => ended,
+            ended = one_more(&engine, &thread, &runs) => ended,
         };
         if ended {
             break;
@@ -77,7 +77,7 @@ async fn play(graph: fn(&Runs) -> CompiledGraph, fate: Fate) -> Played {
 
 /// Starts the thread, or does the next thing that it waits for. Says whether
 /// it has succeeded.
-async fn one_more(engine: &TestEngine, thread: &ThreadId) -> bool {
+async fn one_more(engine: &TestEngine, thread: &ThreadId, runs: &Runs) -> bool {
     match engine.engine.start("flow", &json!({}), Some(thread.clone()), &ann()).await {
         Ok(Started::New { .. }) => return false,
         Err(RequestError::Store(StoreError::Refused(Refusal::ThreadExists { .. }))) => {}
@@ -93,7 +93,10 @@ async fn one_more(engine: &TestEngine, thread: &ThreadId) -> bool {
     open.sort_by(|a, b| a.address.cmp(&b.address));
     match (rested.summary.status.as_str(), open.first()) {
         ("succeeded", _) => return true,
-        ("failed", None) => engine.engine.retry(thread, &operator()).await.expect("accepted"),
+        ("failed", None) => {
+            runs.hit("mended");
+            engine.engine.retry(thread, &operator()).await.expect("accepted");
+        }
         ("parked" | "failed", Some(view)) => {
             let stops = matches!(view.kind.as_str(), "break" | "pause");
             let answer = if stops { Value::Null } else { json!({"to": view.payload}) };
@@ -141,14 +144,17 @@ async fn survives(graph: fn(&Runs) -> CompiledGraph) {
         .map(|(n, dies)| async move { (n, dies, play(graph, Fate::at(n, dies)).await) })
         .buffer_unordered(4);
     while let Some((n, dies, played)) = disturbed.next().await {
-        assert_eq!(played.end, calm.end, "dead {dies:?} write {n} of {}", calm.writes);
+        let died = format!("dead {dies:?} write {n} of {}", calm.writes);
+        assert_eq!((&played.end.actions, &played.end.rows), (&calm.end.actions, &calm.end.rows), "{died}: {TABLES:?}");
+        assert_eq!(played.end.points, calm.end.points, "{died}");
+        assert_eq!(played.end, calm.end, "{died}");
         let names = |effects: &BTreeMap<String, BTreeSet<String>>| -> Vec<(String, usize)> {
             effects.iter().map(|(name, keys)| (name.clone(), keys.len())).collect()
         };
-        assert_eq!(names(&played.effects), names(&calm.effects), "dead {dies:?} write {n}: each effect has its key");
+        assert_eq!(names(&played.effects), names(&calm.effects), "{died}: each effect has its key");
         for (body, count) in &played.bodies {
             let calm = calm.bodies.get(body).copied().unwrap_or(0);
-            assert!(*count <= calm + 1, "dead {dies:?} write {n}: {body} ran {count} times, not {calm}");
+            assert!(*count <= calm + 1, "{died}: {body} ran {count} times, not {calm}");
         }
         assert!(calm.bodies.iter().all(|(body, count)| played.bodies.get(body) >= Some(count)));
     }
@@ -238,7 +244,12 @@ async fn a_process_that_dies_at_any_write_of_a_body_that_calls_graphs_costs_noth
 /// Stops and a failure inside, beside a question, in a loop of two rounds.
 fn stopping(runs: &Runs) -> CompiledGraph {
     let sub = part("sub", |g| {
-        g.node("a", logs("inside", "a", runs)).node("breaks", fails("breaks", 1, runs)).node("c", works("c", runs));
+        let breaks = with(runs, |_, runs| async move {
+            runs.hit("breaks");
+            // Until somebody has looked into it.
+            if runs.of("mended") == 0 { Err(NodeError::failed("no line")) } else { Ok(Writes::none()) }
+        });
+        g.node("a", logs("inside", "a", runs)).node("breaks", breaks).node("c", works("c", runs));
         g.edge(START, "a").edge("a", "breaks").edge("breaks", "c").break_before("breaks").break_after("c");
     });
     flow("flow", |g| {

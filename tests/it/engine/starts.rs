@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::graphs::{CONTINUE, NOTHING};
 use crate::support::flows::{asks, flow, logs, part};
-use crate::support::{Dies, Fate, Runs, TestEngine, World, ann};
+use crate::support::{Runs, TestEngine, World, ann};
 
 /// `a`, `b`, `c`, each of which logs its name.
 fn three(runs: &Runs) -> CompiledGraph {
@@ -128,42 +128,4 @@ async fn a_container_that_takes_no_data_is_known_and_says_so() {
     let refused = engine.resume(&thread, [(nobody.clone(), json!(1))], Resume::default()).await;
     let Err(RequestError::Store(StoreError::Refused(refusal))) = refused else { panic!("{refused:?}") };
     assert_eq!(refusal, Refusal::UnknownInterrupt(nobody));
-}
-
-/// A sub-graph's superstep is kept while its task runs, so a stop in it is
-/// durable before the store has listed it.
-#[tokio::test]
-async fn a_stop_inside_is_listed_whoever_dies() {
-    for n in 0.. {
-        let mut died = false;
-        for dies in [Dies::Before, Dies::After] {
-            let runs = Runs::default();
-            let fate = Fate::at(n, dies);
-            let world = World::one(move || {
-                let inner = part("inner", |g| {
-                    g.node("first", logs("inside", "first", &runs)).node("second", logs("inside", "second", &runs));
-                    g.edge(START, "first").edge("first", "second").break_before("second");
-                });
-                flow("flow", |g| _ = g.subgraph("inner", inner).edge(START, "inner"))
-            });
-            let world = world.meeting(&fate);
-            let engine = world.engine().await;
-            let thread = engine.start("flow", json!({})).await;
-            tokio::select! {
-                _ = engine.parked(&thread) => {}
-                () = fate.death() => died = true,
-            }
-            engine.crash().await;
-            let engine = world.engine().await;
-            let listed: Vec<_> = engine.parked(&thread).await.into_iter().map(|view| (view.id, view.kind)).collect();
-            let points = engine.view(&thread).await.points;
-            assert_eq!(listed, [(points[0].id.clone(), "break".to_owned())], "{n} {dies:?}");
-            engine.resume(&thread, [], CONTINUE).await.expect("released");
-            engine.rests(&thread, "succeeded").await;
-        }
-        if !died {
-            assert!(n > 2, "nobody died");
-            return;
-        }
-    }
 }

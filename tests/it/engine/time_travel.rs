@@ -437,7 +437,9 @@ async fn steps_are_done_again_only_if_told_to() {
     {
         let request = ReplayRequest { re_execute: false, ..engine.replaying(&thread, &from) };
         let refused = engine.engine.replay(&request, &|_, _, _| None).await;
-        let Err(RequestError::ReExecutes(steps)) = refused else { panic!("{refused:?}") };
+        let Err(RequestError::Store(StoreError::Refused(Refusal::ReExecutes(steps)))) = refused else {
+            panic!("{refused:?}")
+        };
         let mut steps: Vec<_> = steps.iter().map(|step| format!("{} {}", step.address, step.name)).collect();
         steps.sort();
         assert_eq!(steps, ["flow/beside@1 pay", "flow/sub@1/in@0 before"]);

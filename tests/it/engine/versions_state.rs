@@ -54,7 +54,10 @@ fn two(version: u32, changes: impl FnOnce(&mut Migration)) -> CompiledGraph {
 }
 
 fn to_number(value: Value) -> Result<Value, String> {
-    value.as_str().and_then(|text| text.parse::<i64>().ok()).map(Value::from).ok_or(format!("{value} is no amount"))
+    match value {
+        Value::String(text) => text.parse::<i64>().map(Value::from).map_err(|_| format!("{text:?} is no amount")),
+        other => Err(format!("{other} is no amount")),
+    }
 }
 
 async fn answer(engine: &TestEngine, thread: &ThreadId, answer: Value) {

@@ -33,8 +33,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.threads.len() + self.deliveries.len()
+    }
+
+    /// What waits, and the threads that are run.
+    pub(super) fn busy(&self) -> usize {
+        self.len() + self.running.keys().filter(|work| matches!(work, Work::Thread(_))).count()
     }
 
     fn add(&mut self, work: Work, job: Option<JobId>) {

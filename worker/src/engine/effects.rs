@@ -10,6 +10,7 @@ use countersign_kernel::ids::{CheckpointId, FrameId, ThreadId};
 use countersign_kernel::machine::{Migrated, Position, Source, StepChanges, TaskEvent};
 use countersign_kernel::ports::{Clock, EffectError, Effects, FrameStep};
 use countersign_kernel::state::Change;
+use countersign_kernel::time::Timestamp;
 use serde_json::Value;
 
 use super::activation::index_changes;
@@ -179,7 +180,7 @@ fn whole_where_needed(
 impl StoreEffects {
     /// What is told with a superstep of an inner frame, or with records of its
     /// tasks.
-    fn events_of(&self, commit: &FrameCommit) -> Vec<Event> {
+    fn events_of(&self, commit: &FrameCommit, now: Timestamp) -> Vec<Event> {
         let here = |frame: Option<&FrameId>| frame == Some(&commit.frame);
         let Some(new) = &commit.checkpoint else {
             let tasks: HashSet<&str> = commit.tasks.iter().map(|(task, _)| task.as_str()).collect();
@@ -187,7 +188,7 @@ impl StoreEffects {
         };
         let mut events = self.gathered.take(|frame, _| here(frame), Some((Some(&commit.frame), new)));
         if self.gathered.is_on() {
-            events.push(self.gathered.event(What::Values(new.seq, Some(commit.frame.clone()))));
+            events.push(Event { at: now, what: What::Values(new.seq, Some(commit.frame.clone())) });
         }
         events
     }
@@ -222,8 +223,8 @@ impl Effects for StoreEffects {
     async fn frame(&self, step: FrameStep<'_>) -> Result<(), EffectError> {
         let Some(frame) = step.position.place.id.clone() else { return Ok(()) };
         let commit = frame_commit(&self.rows, (self.seq, &self.head), &frame, &step);
-        let events = self.events_of(&commit);
         let (thread, fence, now) = (self.thread.clone(), self.fence, self.clock.now());
+        let events = self.events_of(&commit, now);
         self.store.flush_frame(FrameFlush { thread, fence, commit, events, now }).await.map_err(lost)
     }
 
@@ -232,8 +233,8 @@ impl Effects for StoreEffects {
             return Ok(());
         }
         let mut events = self.gathered.take(|_, _| false, None);
-        events.push(self.gathered.event(What::Custom(occurrence.to_string(), event.clone())));
         let (thread, fence, now) = (self.thread.clone(), self.fence, self.clock.now());
+        events.push(Event { at: now, what: What::Custom(occurrence.to_string(), event.clone()) });
         self.store.append_events(AppendEvents { thread, fence, events, now }).await.map_err(lost)
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use countersign_kernel::ids::FrameId;
 use countersign_kernel::machine::{TaskChange, TaskEvent};
 use countersign_kernel::ports::Clock;
+use countersign_kernel::time::Timestamp;
 
 use super::lock;
 use crate::store::commands::NewCheckpoint;
@@ -57,7 +58,7 @@ impl Gathered {
         }
     }
 
-    pub(super) fn event(&self, what: What) -> Event {
+    fn event(&self, what: What) -> Event {
         Event { at: self.clock.now(), what }
     }
 
@@ -80,6 +81,7 @@ impl Gathered {
             TaskChange::Failed(error) => (What::Ended(place, TaskEnd::Failed(error.to_owned())), None),
             TaskChange::Stopped => (What::Ended(place, TaskEnd::Stopped), None),
         };
+        let at = self.clock.now();
         let mut waiting = lock(&self.waiting);
         if matches!(change, TaskChange::Failed(_)) {
             // A result that could not be applied is none.
@@ -87,7 +89,7 @@ impl Gathered {
         }
         for what in std::iter::once(what).chain(wrote) {
             let kind = NotedKind::Of { frame: frame.cloned(), task: task.key.clone(), alone };
-            waiting.push(Noted { event: self.event(what), kind });
+            waiting.push(Noted { event: Event { at, what }, kind });
         }
     }
 
@@ -118,11 +120,11 @@ impl Gathered {
     }
 
     /// All that waits, with the next checkpoint of the root frame if there is
-    /// one.
-    pub(super) fn take_all(&self, next: Option<&NewCheckpoint>) -> Vec<Event> {
+    /// one, committed `now`.
+    pub(super) fn take_all(&self, next: Option<&NewCheckpoint>, now: Timestamp) -> Vec<Event> {
         let mut events = self.take(|_, _| true, next.map(|new| (None, new)));
         if let Some(new) = next.filter(|_| self.on) {
-            events.push(self.event(What::Values(new.seq, None)));
+            events.push(Event { at: now, what: What::Values(new.seq, None) });
         }
         events
     }

@@ -209,7 +209,7 @@ impl Engine {
     /// Threads that are being run or wait in memory right now.
     #[must_use]
     pub fn busy(&self) -> usize {
-        lock(&self.inner.active).len() + lock(&self.inner.waiting).len()
+        lock(&self.inner.waiting).busy()
     }
 
     /// How to ask an activation of this process to pause.

@@ -22,6 +22,7 @@ use super::restore::{Restored, restore, restore_chain};
 use crate::queue::Message;
 use crate::store::commands::{
     Closing, FrameCommit, HeadMove, IdempotencyEntry, MoveThread, NewCheckpoint, NewRun, OpenedPoint, PointEnd, RestAs,
+    StepGuard,
 };
 use crate::store::{Accepted, Refusal};
 
@@ -123,7 +124,7 @@ impl Engine {
         let mut rows = Rows { seq: root.seq + 1, ..root };
         let changes = position.restart(&graph, input, self.outside()).map_err(RequestError::InvalidInput)?;
         let next = checkpoint_of(&graph, &position, changes, &mut rows);
-        let made = Made { expected_head, next, frames: Vec::new(), kind: "start", action: "restarted" };
+        let made = Made { expected_head, next, frames: Vec::new(), kind: "start", action: "restarted", guard: None };
         let detail = json!({"discarded": discard});
         let limit = Resume { supersteps, ..Resume::default() };
         self.run_from(thread, &position, made, discard, limit, detail, by, reply).await
@@ -137,12 +138,7 @@ impl Engine {
     pub async fn replay(&self, request: &ReplayRequest, reply: &Reply<'_>) -> Result<Started, RequestError> {
         let thread = &request.thread;
         let chain = self.inner.store.archived(thread, &request.checkpoint).await?;
-        if !request.re_execute {
-            let steps = self.inner.store.steps_since(thread, &request.checkpoint).await?;
-            if !steps.is_empty() {
-                return Err(RequestError::ReExecutes(steps));
-            }
-        }
+        let guard = (!request.re_execute).then(|| StepGuard { from: request.checkpoint.clone(), leaves: true });
         let held = self.inner.store.load(thread).await?;
         let graph = Arc::clone(self.graph(&held.graph)?);
         let expected_head = held.checkpoint.id.clone();
@@ -167,7 +163,7 @@ impl Engine {
         let next = checkpoint_of(&graph, &position, changes, &mut rows);
         let frames = first_commits(&graph, &position, seq, &position.checkpoint.id);
         let kind = if request.input.is_some() { "fork" } else { "replay" };
-        let made = Made { expected_head, next, frames, kind, action: "replayed" };
+        let made = Made { expected_head, next, frames, kind, action: "replayed", guard };
         let detail = json!({"from": request.checkpoint.as_str(), "re_execute": request.re_execute});
         let limit = Resume { supersteps: request.resume.supersteps, ..Resume::default() };
         self.run_from(thread, &position, made, true, limit, detail, &request.principal, reply).await
@@ -192,6 +188,7 @@ impl Engine {
         detail["run"] = run.as_str().into();
         let command = MoveThread {
             thread: thread.clone(),
+            guard: made.guard,
             head: HeadMove {
                 expected_head: made.expected_head,
                 next: Some(made.next),
@@ -222,20 +219,26 @@ impl Engine {
     }
 
     /// Edits the state of a thread at rest. Nothing runs: what the edit makes
-    /// due waits behind a pause point.
+    /// due waits behind a pause point. Steps that were done may be done again.
     ///
     /// # Errors
     /// See [`EditRefused`]; the thread is running, or its head has moved.
     pub async fn edit(&self, request: EditRequest) -> Result<Edited, RequestError> {
-        self.edit_once(request, &|_, _, _| None).await
+        self.edit_once(request, true, &|_, _, _| None).await
     }
 
-    /// Edits as [`edit`](Self::edit) does, and remembers the reply with it: the
+    /// Edits as [`edit`](Self::edit) does, but refuses to have steps done again
+    /// unless `re_execute` says so (R13), and remembers the reply with it: the
     /// same request again gets the same reply (R26).
     ///
     /// # Errors
     /// As [`edit`](Self::edit); the key was used with another request.
-    pub async fn edit_once(&self, request: EditRequest, reply: &EditReply<'_>) -> Result<Edited, RequestError> {
+    pub async fn edit_once(
+        &self,
+        request: EditRequest,
+        re_execute: bool,
+        reply: &EditReply<'_>,
+    ) -> Result<Edited, RequestError> {
         let thread = &request.thread;
         let mut held = self.inner.store.load(thread).await?;
         let graph = Arc::clone(self.graph(&held.graph)?);
@@ -253,6 +256,10 @@ impl Engine {
         if request.expected_head.as_ref().is_some_and(|seen| seen != newest) {
             return Err(Refusal::ThreadChanged.into());
         }
+        let guard = (!re_execute).then(|| StepGuard {
+            from: request.at.clone().unwrap_or_else(|| newest.clone()),
+            leaves: request.frame.is_none(),
+        });
         let before = position.points();
         let (checkpoint, mut head) = match (&request.frame, &request.at) {
             (Some(frame), _) => {
@@ -303,6 +310,7 @@ impl Engine {
         });
         let command = MoveThread {
             thread: thread.clone(),
+            guard,
             head,
             run: None,
             discard_waiting: true,
@@ -416,6 +424,7 @@ struct Made {
     frames: Vec<FrameCommit>,
     kind: &'static str,
     action: &'static str,
+    guard: Option<StepGuard>,
 }
 
 /// A head that does not move.

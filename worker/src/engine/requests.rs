@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::Engine;
 use super::restore::restore;
 use crate::store::commands::{IdempotencyEntry, RecordVote, ResumeThread, Via, Voted};
-use crate::store::views::DoneStep;
 use crate::store::{Accepted, Cancelled, Refusal, StoreError};
 
 /// Why a request was not carried out. Nothing of it happened.
@@ -38,10 +37,7 @@ pub enum RequestError {
     /// refuses a value).
     #[error(transparent)]
     Misfit(#[from] Misfit),
-    /// The replay would do steps again that were done, and the request does not
-    /// say that it may (R13).
-    #[error("{} steps that were done would be done again; say `re_execute: true` to do them again", .0.len())]
-    ReExecutes(Vec<DoneStep>),
+
     /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -285,9 +281,9 @@ impl Engine {
         let wake = self.inner.store.pause(thread, by, self.job(), self.inner.clock.now()).await?;
         let signal = self.stop_signal(thread);
         if now {
-            signal.now()
+            signal.now();
         } else {
-            signal.graceful()
+            signal.graceful();
         }
         if let Some(message) = wake {
             self.hand_over(message);

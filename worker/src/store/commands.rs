@@ -191,11 +191,22 @@ pub struct NewRun {
     pub resume: Resume,
 }
 
+/// Refuses a move that would have steps done again (R13).
+#[derive(Debug, Clone)]
+pub struct StepGuard {
+    /// The checkpoint from which the thread goes on.
+    pub from: CheckpointId,
+    /// Whether it leaves the line that its head is on.
+    pub leaves: bool,
+}
+
 /// Moves a thread (K15, R5, R13).
 #[derive(Debug, Clone)]
 pub struct MoveThread {
     /// The thread.
     pub thread: ThreadId,
+    /// Judged with the move, so that nothing is done in between.
+    pub guard: Option<StepGuard>,
     /// How its head moves.
     pub head: HeadMove,
     /// The run, if something is to run.
@@ -282,6 +293,8 @@ pub struct Activation {
     pub frames: Vec<LoadedFrame>,
     /// Open interrupts on record.
     pub open: Vec<InterruptId>,
+    /// Those among them that are no questions: breaks, pauses, containers.
+    pub stops: Vec<InterruptId>,
     /// What woke it.
     pub wake: Incoming,
 }

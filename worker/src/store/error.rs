@@ -6,6 +6,8 @@ use countersign_kernel::policy;
 use countersign_kernel::principal::Principal;
 use countersign_kernel::question::Answered;
 
+use super::views::DoneStep;
+
 /// A store command that did not happen. Nothing of it was written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -122,6 +124,10 @@ pub enum Refusal {
     /// The thread changed between reading and writing it.
     #[error("the thread has changed meanwhile")]
     ThreadChanged,
+    /// Steps that were done would be done again, and the request does not say
+    /// that they may (R13).
+    #[error("{} steps that were done would be done again; say `re_execute: true` to do them again", .0.len())]
+    ReExecutes(Vec<DoneStep>),
     /// The thread has no such checkpoint.
     #[error("the thread has no checkpoint `{0}`")]
     UnknownCheckpoint(CheckpointId),

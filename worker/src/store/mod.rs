@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod journal;
 mod ledger;
+mod packed;
 mod sqlite;
 pub mod views;
 

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::machine::{CheckpointBody, StoredOutcome};
-use crate::node::Goto;
+use crate::node::{Goto, panic_text};
 use crate::state::Values;
 
 /// Makes a key's new value from its old one; or what is wrong with that.
@@ -99,7 +100,7 @@ impl Migration {
                 }
                 Step::ChangeKey { key, change } => {
                     if let Some(value) = values.get(key) {
-                        let changed = change(value.clone()).map_err(|problem| (key.clone(), problem))?;
+                        let changed = changed(key, change, value)?;
                         values.insert(key.clone(), changed);
                     }
                 }
@@ -128,13 +129,20 @@ impl Migration {
                 Step::SetKey { .. } => {}
                 Step::ChangeKey { key, change } => {
                     for (_, value) in outcome.writes.iter_mut().filter(|(written, _)| written == key) {
-                        *value = change(value.clone()).map_err(|problem| (key.clone(), problem))?;
+                        *value = changed(key, change, value)?;
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// A panic is a refusal: it must not take down who only looks at the thread.
+fn changed(key: &str, change: &ChangeFn, value: &Value) -> Result<Value, Unchanged> {
+    let changed = std::panic::catch_unwind(AssertUnwindSafe(|| change(value.clone())));
+    let changed = changed.unwrap_or_else(|panic| Err(format!("the change panicked: {}", panic_text(panic.as_ref()))));
+    changed.map_err(|problem| (key.to_owned(), problem))
 }
 
 fn rename_node(body: &mut CheckpointBody, old: &str, new: &str) {

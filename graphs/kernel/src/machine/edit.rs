@@ -242,6 +242,10 @@ impl Position {
             graph.limits.tasks_per_superstep,
         )
         .map_err(invalid)?;
+        // Records lie under keys, and a renamed node's task has that of old.
+        if let Some(taken) = due.nodes.iter().find(|node| self.tasks.iter().any(|task| task.plan.key == **node)) {
+            return Err(invalid(format!("a task that was planned as `{taken}`, before a migration, has still to run")));
+        }
         for node in due.nodes {
             let task = self.edge_task(&checkpoint, node);
             // Its place in the order of rule 2, which is that of the writes.

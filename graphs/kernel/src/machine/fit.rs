@@ -11,7 +11,7 @@ use crate::node::Goto;
 use crate::state::{StateFault, StateView, Values};
 
 /// Why a thread cannot go on under this build. Such a thread is held, not
-/// failed: another build, a migration or an edit helps.
+/// failed: another build, a migration or an edit helps (R16).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// The thread comes from a newer build.

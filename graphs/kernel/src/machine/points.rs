@@ -199,13 +199,13 @@ impl Position {
     }
 
     /// Stops here until somebody says `continue`, because somebody asked for
-    /// it; not if a graph inside has made the stop already, nor on a finished
-    /// thread.
+    /// it; not if the stop is there already, here or in a graph inside, nor on a
+    /// finished thread.
     pub fn pause(&mut self, now: Timestamp) {
-        let mut inside = false;
+        let requested = |point: &BorderPoint| !point.released && matches!(point.reason, BorderReason::Requested { .. });
+        let mut inside = self.border.iter().any(requested);
         self.each_frame(&mut |_, _, frame| {
-            let requested = |point: &BorderPoint| matches!(point.reason, BorderReason::Requested { .. });
-            inside |= frame.border.iter().any(|point| !point.released && requested(point));
+            inside |= frame.border.iter().any(requested);
         });
         if self.tasks.is_empty() || inside {
             return;

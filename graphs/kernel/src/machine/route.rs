@@ -78,8 +78,9 @@ impl Position {
     /// Sent tasks, numbered by node after those that are there.
     pub(super) fn append_sends(&self, tasks: &mut Vec<Task>, checkpoint: &Checkpoint, sends: Vec<(String, Value)>) {
         let mut counts = std::collections::HashMap::new();
-        for task in tasks.iter().filter(|task| task.plan.is_sent()) {
-            *counts.entry(task.plan.node.clone()).or_insert(0u64) += 1;
+        // By the name that it was planned under, which keys and addresses carry.
+        for (planned_as, _) in tasks.iter().filter_map(|task| task.plan.key.rsplit_once(SENT)) {
+            *counts.entry(planned_as.to_owned()).or_insert(0u64) += 1;
         }
         for (node, argument) in sends {
             let count = counts.entry(node.clone()).or_insert(0u64);

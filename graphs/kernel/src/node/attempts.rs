@@ -55,7 +55,8 @@ pub(super) async fn caught(run: impl Future<Output = NodeResult<Outcome>>) -> No
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
 }

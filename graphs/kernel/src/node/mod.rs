@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use self::attempts::panic_text;
 pub use self::policy::{NodePolicy, RetryPolicy};
 pub use self::spec::NodeSpec;
 pub(crate) use self::spec::{NodeKind, SubgraphMapping};

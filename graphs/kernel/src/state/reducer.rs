@@ -1,12 +1,15 @@
 //! How writes to a key combine.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::typed::StateFault;
 use super::values::Change;
+use crate::node::panic_text;
 
 /// How a write changes a key's value.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +38,15 @@ pub struct CustomReducer {
     name: String,
     neutral: Option<Value>,
     reduce: ReduceFn,
+}
+
+impl CustomReducer {
+    /// A panic is a refusal: it fails who wrote, and nothing else.
+    fn reduce(&self, current: Value, write: Value) -> Result<Value, String> {
+        let reduced = std::panic::catch_unwind(AssertUnwindSafe(|| (self.reduce)(current, write)));
+        let panicked = |panic: Box<dyn Any + Send>| format!("the reducer panicked: {}", panic_text(panic.as_ref()));
+        reduced.unwrap_or_else(|panic| Err(panicked(panic)))
+    }
 }
 
 impl fmt::Debug for CustomReducer {
@@ -140,7 +152,8 @@ impl Reducer {
                 Ok(Change::Set(Value::Object(merged)))
             }
             (Self::Merge, other) => Err(wrong(key, "an object to merge", &other)),
-            (Self::Custom(custom), write) => (custom.reduce)(current, write)
+            (Self::Custom(custom), write) => custom
+                .reduce(current, write)
                 .map(Change::Set)
                 .map_err(|problem| ReduceError::Refused { key: key.to_owned(), problem }),
         }

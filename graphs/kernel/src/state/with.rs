@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use crate::state::Change;
 
-    fn reduced(reducer: &Reducer, current: Option<Value>, write: Value) -> Result<Value, String> {
-        match reducer.reduce("k", current.as_ref(), write) {
+    fn reduced(reducer: &Reducer, current: Option<&Value>, write: Value) -> Result<Value, String> {
+        match reducer.reduce("k", current, write) {
             Ok(Change::Set(value)) => Ok(value),
             Ok(Change::Appended(items)) => Err(format!("appends {items:?}")),
             Err(error) => Err(error.to_string()),
@@ -81,11 +81,11 @@ mod tests {
         let largest = reduce_with("largest", None, |a: i64, b: i64| a.max(b));
         assert_eq!(largest.neutral(), None);
         assert_eq!(reduced(&largest, None, json!(-3)), Ok(json!(-3)), "the first write as it is");
-        assert_eq!(reduced(&largest, Some(json!(4)), json!(3)), Ok(json!(4)));
+        assert_eq!(reduced(&largest, Some(&json!(4)), json!(3)), Ok(json!(4)));
         assert!(
-            reduced(&largest, Some(json!(4)), json!("x")).is_err_and(|said| said.contains("key `k`: invalid type"))
+            reduced(&largest, Some(&json!(4)), json!("x")).is_err_and(|said| said.contains("key `k`: invalid type"))
         );
-        assert!(reduced(&largest, Some(json!("x")), json!(4)).is_err_and(|said| said.contains("that is there")));
+        assert!(reduced(&largest, Some(&json!("x")), json!(4)).is_err_and(|said| said.contains("that is there")));
     }
 
     #[test]
@@ -93,15 +93,15 @@ mod tests {
         let rising = |a: u8, b: u8| if b > a { Ok(b) } else { Err(format!("{b} is not above {a}")) };
         let rising = reduce_with("rising", Some(2u8), rising);
         assert_eq!(rising.neutral(), Some(json!(2)));
-        assert_eq!(reduced(&rising, Some(json!(2)), json!(3)), Ok(json!(3)));
-        assert_eq!(reduced(&rising, Some(json!(2)), json!(1)), Err("key `k`: 1 is not above 2".into()));
+        assert_eq!(reduced(&rising, Some(&json!(2)), json!(3)), Ok(json!(3)));
+        assert_eq!(reduced(&rising, Some(&json!(2)), json!(1)), Err("key `k`: 1 is not above 2".into()));
     }
 
     #[test]
     fn an_option_sees_that_there_is_nothing_yet() {
         let first = reduce_with("first", None, |a: Option<String>, b: Option<String>| a.or(b));
         assert_eq!(reduced(&first, None, json!("a")), Ok(json!("a")));
-        assert_eq!(reduced(&first, Some(json!("a")), json!("b")), Ok(json!("a")));
-        assert_eq!(reduced(&first, Some(Value::Null), json!("b")), Ok(json!("b")));
+        assert_eq!(reduced(&first, Some(&json!("a")), json!("b")), Ok(json!("a")));
+        assert_eq!(reduced(&first, Some(&Value::Null), json!("b")), Ok(json!("b")));
     }
 }

@@ -4,9 +4,10 @@ use countersign_kernel::driver::Driver;
 use countersign_kernel::graph::{CompiledGraph, GraphBuilder, GraphWarning, Migration, START};
 use countersign_kernel::machine::{EditRefused, Misfit, Rest};
 use countersign_kernel::node::{NodePolicy, Outcome};
-use countersign_kernel::prelude::*;
 use countersign_kernel::state::{Reducer, Writes};
 use serde_json::{Value, json};
+
+mod state;
 
 use crate::support::*;
 
@@ -29,14 +30,14 @@ fn writing(node: &'static str, writes: &Writes) -> countersign_kernel::node::Sha
     with(&(writes.clone(), node), |_, (writes, node)| async move { Ok(writes.with("log", &[node])) })
 }
 
-fn said(misfits: Vec<Misfit>) -> String {
+fn said(misfits: &[Misfit]) -> String {
     misfits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 #[track_caller]
 fn refused(run: &mut Driver, graph: CompiledGraph) -> String {
     let before = (run.points(), run.state(), run.rest());
-    let reasons = said(run.upgrade(graph).expect_err("it does not fit"));
+    let reasons = said(&run.upgrade(graph).expect_err("it does not fit"));
     assert_eq!((run.points(), run.state(), run.rest()), before, "it is as it was");
     reasons
 }
@@ -44,7 +45,7 @@ fn refused(run: &mut Driver, graph: CompiledGraph) -> String {
 #[track_caller]
 fn upgraded(run: &mut Driver, graph: CompiledGraph) {
     if let Err(misfits) = run.upgrade(graph) {
-        panic!("{}", said(misfits));
+        panic!("{}", said(&misfits));
     }
 }
 
@@ -188,6 +189,26 @@ fn sent_tasks_keep_their_keys_arguments_and_results() {
     assert_eq!((runs.of("0"), runs.of("1"), runs.of("2")), (1, 2, 2));
 }
 
+#[test]
+fn tasks_that_an_amendment_adds_have_no_name_of_a_task_that_was_renamed() {
+    let build = |version, [a, b]: [&'static str; 2]| {
+        flow(version, |g| {
+            g.node(a, asking("a", &Runs::default())).node(b, asking("b", &Runs::default())).edge(START, a);
+            g.branch(START, move |_| Ok(vec![send(a, json!(1))]));
+            g.migrate(1, |m| _ = m.rename_node("a", "x").rename_node("b", "a").rename_node("x", "b"));
+        })
+    };
+    let mut run = start(build(1, ["a", "b"]));
+    upgraded(&mut run, build(2, ["b", "a"]));
+    let refused = amend(&mut run, json!({}), vec!["a".into()], CONTINUE).expect_err("its key is taken");
+    assert!(refused.to_string().contains("planned as `a`, before a migration"), "{refused}");
+    amend(&mut run, json!({}), vec![send("a", json!(2))], CONTINUE).expect("a place of its own");
+    let keys: Vec<_> = run.position().into_iter().flat_map(|position| &position.tasks).collect();
+    let keys: Vec<_> = keys.iter().map(|task| (task.plan.key.as_str(), task.plan.node.as_str())).collect();
+    assert_eq!(keys, [("a", "b"), ("a#0", "b"), ("a#1", "a")]);
+    assert_eq!(addresses(&run), ["g/a@0", "g/a@0/a[0]", "g/a@0/a[1]"]);
+}
+
 /// `done` finishes and `ask` asks beside it; `done` leads on by a condition.
 fn beside(version: u32, writes: &Writes, next: &'static str, more: impl FnOnce(&mut GraphBuilder)) -> CompiledGraph {
     flow(version, |g| {
@@ -246,130 +267,6 @@ fn what_finished_tasks_have_written_must_fit_or_the_thread_waits() {
     upgraded(&mut run, migrated);
     answer(&mut run, 1);
     assert_eq!((run.rest(), &run.state()["extra"]), (Rest::Succeeded, &json!([1])));
-}
-
-#[derive(State)]
-struct One {
-    amount: String,
-    note: Option<String>,
-}
-
-#[derive(State)]
-struct Two {
-    amount: i64,
-    #[reduce(append)]
-    notes: Vec<String>,
-    #[state(default)]
-    urgent: bool,
-    by: Option<String>,
-}
-
-async fn ask_one(cx: &Context, one: &One) -> NodeResult<OneUpdate> {
-    let note = cx.interrupt(format!("{}?", one.amount)).await?;
-    Ok(One::update().note(note.as_str().map(str::to_owned)))
-}
-
-async fn ask_two(cx: &Context, two: &Two) -> NodeResult<TwoUpdate> {
-    let note = cx.interrupt(format!("{}?", two.amount)).await?;
-    Ok(Two::update().notes(note.to_string()).amount(two.amount + i64::from(two.urgent)))
-}
-
-fn one() -> CompiledGraph {
-    let mut g = Graph::<One>::new("g", 1);
-    let ask = g.node("ask", ask_one);
-    g.start(ask);
-    g.compile().expect("sound")
-}
-
-fn two(changes: impl FnOnce(&mut Migration)) -> CompiledGraph {
-    let mut g = Graph::<Two>::new("g", 2);
-    let ask = g.node("ask", ask_two);
-    g.start(ask).migrate(1, changes);
-    g.compile().expect("sound")
-}
-
-fn to_number(value: Value) -> Result<Value, String> {
-    value.as_str().and_then(|text| text.parse::<i64>().ok()).map(Value::from).ok_or(format!("{value} is no amount"))
-}
-
-#[test]
-fn a_retyped_key_is_changed_by_its_migration_or_the_thread_waits() {
-    let mut run = start_with(one(), json!({"amount": "20"}));
-    let reason = refused(&mut run, two(|_| ()));
-    assert!(reason.contains("does not fit version 2") && reason.contains("`amount`"), "{reason}");
-    upgraded(&mut run, two(|m| _ = m.change_key("amount", to_number)));
-    assert_eq!(run.points()[0].payload, "20?", "the question is as it was asked");
-    answer(&mut run, "fine");
-    assert_eq!((run.rest(), &run.state()["amount"]), (Rest::Succeeded, &json!(20)));
-    assert_eq!(run.state()["notes"], json!(["\"fine\""]), "a new list is there from the start");
-
-    let mut run = start_with(one(), json!({"amount": "lots"}));
-    let reason = refused(&mut run, two(|m| _ = m.change_key("amount", to_number)));
-    assert_eq!(reason, "the migration of graph `g` to version 2 refuses the value of `amount`: \"lots\" is no amount");
-}
-
-#[test]
-fn a_new_key_that_the_flow_needs_gets_a_value_or_the_thread_waits() {
-    let needs = |version, add: bool| {
-        let mut g = Graph::<Two>::new("g", version);
-        let ask = g.node("ask", ask_two);
-        g.start(ask).migrate(1, |m| {
-            if add {
-                m.add_key("amount", 7);
-            }
-        });
-        g.compile().expect("sound")
-    };
-    let before = flow(1, |g| {
-        g.node("ask", asking("ask", &Runs::default())).edge(START, "ask");
-    });
-    let mut run = start_with(before, json!({"last": 1}));
-    let reason = refused(&mut run, needs(2, false));
-    assert!(reason.contains("missing: the state key `amount` has no value"), "{reason}");
-    upgraded(&mut run, needs(2, true));
-    answer(&mut run, "n");
-    assert_eq!((run.rest(), &run.state()["amount"]), (Rest::Succeeded, &json!(7)));
-    assert_eq!(run.state()["last"], 1, "keys that are not declared any more stay unread");
-}
-
-#[test]
-fn a_value_that_another_reducer_would_lose_is_not_taken_over() {
-    let build = |version, reducer: Reducer| {
-        let mut g = GraphBuilder::new("g", version);
-        g.key("k", reducer).node(
-            "ask",
-            with(&(), |cx, ()| async move {
-                let answer = cx.interrupt("k?").await?;
-                Ok(Writes::none().with("k", &answer))
-            }),
-        );
-        g.edge(START, "ask");
-        g.compile().expect("sound")
-    };
-    let cases = [
-        (json!("one"), Reducer::Append, "a list"),
-        (json!("one"), Reducer::Sum, "a 64-bit integer"),
-        (json!([1]), Reducer::Merge, "an object"),
-        (Value::Null, Reducer::Append, "a list"),
-    ];
-    for (value, reducer, needs) in cases {
-        let mut run = start_with(build(1, Reducer::Last), json!({"k": value}));
-        let reason = refused(&mut run, build(2, reducer));
-        assert!(reason.contains("`k`") && reason.ends_with(&format!("its reducer needs {needs}")), "{reason}");
-    }
-    let fits = [
-        (Reducer::Last, json!(["a"]), Reducer::Append, json!(["b"]), json!(["a", "b"])),
-        (Reducer::Append, json!(["a"]), Reducer::Last, json!("b"), json!("b")),
-        (Reducer::Last, json!(2), Reducer::Sum, json!(3), json!(5)),
-        (Reducer::Last, json!({"a": 1}), Reducer::Merge, json!({"b": 2}), json!({"a": 1, "b": 2})),
-        (Reducer::Last, Value::Null, Reducer::Sum, json!(3), json!(3)),
-    ];
-    for (before, value, after, written, end) in fits {
-        let mut run = start_with(build(1, before), json!({"k": value}));
-        upgraded(&mut run, build(2, after));
-        answer(&mut run, written);
-        assert_eq!((run.rest(), &run.state()["k"]), (Rest::Succeeded, &end));
-    }
 }
 
 /// `sub` runs `inner`, which asks in a node of this name.

@@ -183,16 +183,6 @@ impl Api {
         found["checkpoint_id"].as_str().expect("an id").to_owned()
     }
 
-    /// Waits until the thread has this status.
-    pub(crate) async fn has_status(&self, thread: &str, status: &str) -> Value {
-        let path = format!("threads/{thread}");
-        eventually(&format!("{thread} is {status}"), || async {
-            let thread = self.get(&path).await.is(200);
-            if thread["status"] == status { Ok(thread) } else { Err(thread.to_string()) }
-        })
-        .await
-    }
-
     /// How many threads there are.
     pub(crate) async fn count(&self) -> u64 {
         let overview = self.get("overview").await.is(200);

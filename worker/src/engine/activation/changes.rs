@@ -27,7 +27,7 @@ impl Activation {
         let frames = self.frame_changes();
         let (opened, closed, messages) = self.point_changes();
         let body = (self.position.unsaved.0 && !advanced).then(|| self.position.stored_body());
-        let events = self.gathered.take_all(checkpoint.as_ref());
+        let events = self.gathered.take_all(checkpoint.as_ref(), now);
         let commit = StepCommit {
             thread: self.thread.clone(),
             graph: self.graph.name().to_owned(),

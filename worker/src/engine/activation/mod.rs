@@ -153,6 +153,8 @@ struct Activation {
     jobs: Vec<JobId>,
     paused: bool,
     cancel: bool,
+    /// Whether what was taken up woke whatever waited, without naming it.
+    woke: bool,
     rows: FrameRows,
     gathered: Arc<Gathered>,
     stop: StopSignal,
@@ -168,20 +170,16 @@ impl Activation {
     ) -> Self {
         let mut position = restored.position;
         position.begin_run(Some(graph.limits().supersteps_per_run));
-        // Also what closed in a record that was flushed before a crash: the
-        // store has not heard of that yet.
+        // What the store lists, and nothing else: it has yet to hear of points
+        // that opened or closed in what was kept before a crash.
         let mut recorded: HashMap<InterruptId, PointKind> = HashMap::new();
         position.each_mut(&mut |frame| {
             let questions = frame.tasks.iter().flat_map(|task| task.record.occurrences.questions());
             recorded.extend(questions.map(|(_, question)| (question.id.clone(), question.kind)));
         });
-        let mut known: HashMap<_, _> =
-            held.open.iter().filter_map(|id| recorded.get(id).map(|kind| (id.clone(), *kind))).collect();
-        // Not those of a frame that was kept before a crash: the store has yet
-        // to hear of them.
-        let points = position.points().into_iter().chain(position.open_containers());
-        let listed: HashSet<&InterruptId> = held.open.iter().collect();
-        known.extend(points.filter(|point| listed.contains(&point.id)).map(|point| (point.id, point.kind)));
+        recorded.extend(held.stops.iter().map(|id| (id.clone(), PointKind::Break)));
+        let kind = |id| recorded.get(id).copied().unwrap_or(PointKind::Interrupt);
+        let known = held.open.iter().map(|id| (id.clone(), kind(id))).collect();
         let stop = engine.stop_signal(&held.thread);
         let gathered = Gathered::new(engine.inner.config.events, Arc::clone(&engine.inner.clock));
         gathered.add(What::status("running"));
@@ -199,6 +197,7 @@ impl Activation {
             jobs,
             paused: false,
             cancel: false,
+            woke: false,
             rows: Arc::new(Mutex::new(restored.frames)),
             gathered: Arc::new(gathered),
             stop,
@@ -227,6 +226,7 @@ impl Activation {
         }
         if !wake.resume.is_empty() {
             self.position.resume(wake.resume);
+            self.woke |= wake.resume.release || wake.resume.retry || wake.resume.resume_all;
         }
         self.runs.extend(wake.runs);
         if wake.pause && !self.paused {
@@ -245,6 +245,13 @@ impl Activation {
         loop {
             if self.cancel {
                 return self.commit(None, Some(RestAs::Cancelled)).await.map(|_| ());
+            }
+            if std::mem::take(&mut self.woke)
+                && let Committed::Running(wake) = self.commit(None, None).await?
+            {
+                // Durable before anything runs: taken up once more after a crash
+                // it would also wake what has come up since in kept sub-graphs.
+                self.take_up(wake);
             }
             let settled = match self.position.next() {
                 Next::Run(tasks) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use countersign_kernel::address::Address;
-use countersign_kernel::ids::ThreadId;
+use countersign_kernel::ids::{InterruptId, ThreadId};
 use countersign_kernel::machine::{Checkpoint, CheckpointBody, Resume, Source, TaskRecord};
 use countersign_kernel::question::Answered;
 use countersign_kernel::state::Values;
@@ -45,13 +45,7 @@ pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Resu
     let values = values(conn, thread, ROOT, &keys).await?;
     let records = records(conn, thread, ROOT, seq, &body).await?;
     let frames = frames::load(conn, thread, seq, &body, &records).await?;
-    let open = sqlx::query_scalar::<_, String>("SELECT id FROM interrupts WHERE thread = ?1 AND status = 'open'")
-        .bind(of)
-        .fetch_all(&mut *conn)
-        .await?
-        .into_iter()
-        .map(|id| parse("interrupt id", id))
-        .collect::<Result<_, _>>()?;
+    let (open, stops) = open(conn, thread).await?;
     let wake = incoming(conn, thread).await?;
     Ok(Activation {
         thread: thread.clone(),
@@ -73,8 +67,30 @@ pub(super) async fn load(conn: &mut SqliteConnection, thread: &ThreadId) -> Resu
         records,
         frames,
         open,
+        stops,
         wake,
     })
+}
+
+/// The open points, and those among them that are no questions.
+async fn open(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+) -> Result<(Vec<InterruptId>, Vec<InterruptId>), StoreError> {
+    let rows = sqlx::query("SELECT id, kind FROM interrupts WHERE thread = ?1 AND status = 'open'")
+        .bind(thread.as_str())
+        .fetch_all(conn)
+        .await?;
+    let (mut open, mut stops) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        let id: InterruptId = parse("interrupt id", row.try_get(0)?)?;
+        let kind: String = row.try_get(1)?;
+        if matches!(kind.as_str(), "break" | "pause" | "container") {
+            stops.push(id.clone());
+        }
+        open.push(id);
+    }
+    Ok((open, stops))
 }
 
 pub(super) fn source(text: &str) -> Source {

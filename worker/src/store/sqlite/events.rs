@@ -10,7 +10,8 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::codec::{PLAIN, decode, encode};
 use super::super::commands::Fence;
-use super::super::events::{AppendEvents, Event, Packed, TaskEnd, TaskPlace, What, Written};
+use super::super::events::{AppendEvents, Event, TaskEnd, TaskPlace, What, Written};
+use super::super::packed::{pack, unpack};
 use super::super::views::{EventPage, EventView};
 use super::super::{Refusal, StoreError};
 use super::commit::{self, ROOT, encode_text};
@@ -70,7 +71,7 @@ impl Log {
             .bind(thread.as_str())
             .bind(last)
             .bind(self.now.as_micros())
-            .bind(encode("events", &Packed::new(self.events, self.now))?)
+            .bind(encode("events", &pack(self.events, self.now))?)
             .bind(PLAIN)
             .execute(conn)
             .await?;
@@ -172,11 +173,14 @@ async fn numbered(
         let last: i64 = row.try_get(0)?;
         let content: &[u8] = row.try_get(2)?;
         bytes += content.len();
-        let packed: Packed = decode("events", thread.as_str(), content)?;
-        let first = last - i64::try_from(packed.len()).unwrap_or(i64::MAX) + 1;
-        let events = packed.unpack(Timestamp::from_micros(row.try_get(1)?));
+        let packed = decode("events", thread.as_str(), content)?;
+        let Some(events) = unpack(packed, Timestamp::from_micros(row.try_get(1)?)) else {
+            let problem = "they are of no known kind".to_owned();
+            return Err(StoreError::Unreadable { what: "events", of: thread.to_string(), problem });
+        };
+        let first = last - i64::try_from(events.len()).unwrap_or(i64::MAX) + 1;
         for (id, event) in (first..).zip(events) {
-            if let Some(event) = event.filter(|_| id > after) {
+            if id > after {
                 bytes += event.what.bytes_elsewhere();
                 found.push((id, event));
             }

@@ -126,6 +126,12 @@ pub(super) async fn move_thread(
     }
     let thread = &command.thread;
     let (status, open) = check(conn, thread, &command.head.expected_head, command.now).await?;
+    if let Some(guard) = &command.guard {
+        let steps = frames::steps_since(conn, thread, &guard.from, guard.leaves).await?;
+        if !steps.is_empty() {
+            return Err(Refusal::ReExecutes(steps).into());
+        }
+    }
     // What is held has work left, answers among it that were accepted.
     let waiting = open > 0 || status == "failed" || status == "held";
     if waiting && !command.discard_waiting {

@@ -350,7 +350,7 @@ impl Store for SqliteStore {
 
     async fn steps_since(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<DoneStep>, StoreError> {
         let mut conn = self.readers.begin().await?;
-        frames::steps_since(&mut conn, thread, checkpoint).await
+        frames::steps_since(&mut conn, thread, checkpoint, true).await
     }
 
     async fn history(
