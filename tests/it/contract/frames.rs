@@ -145,7 +145,7 @@ async fn frames_of_finished_tasks_are_not_loaded(place: &Place) {
 
     place.flush_frame(&thread, held.fence, place.records_in(&outer, 0, &[("b", done())])).await;
     let left: Vec<_> = place.frames(&thread).await.into_iter().map(|frame| frame.frame).collect();
-    assert_eq!(left, [outer.id.clone()], "the task of the sub-graph has finished");
+    assert_eq!(left, std::slice::from_ref(&outer.id), "the task of the sub-graph has finished");
 
     let mut end = place.step_in(&inner, 1, at(2));
     end.checkpoint.as_mut().expect("a checkpoint").body.tasks.clear();
@@ -184,7 +184,7 @@ async fn a_frame_of_an_earlier_superstep_around_it_is_not_loaded(place: &Place) 
     let second = place.step_in(&outer, 1, at(3));
     place.flush_frame(&thread, held.fence, second.clone()).await;
     let left: Vec<_> = place.frames(&thread).await.into_iter().map(|frame| frame.frame).collect();
-    assert_eq!(left, [outer.id.clone()]);
+    assert_eq!(left, std::slice::from_ref(&outer.id));
 
     let here = in_frame(&outer, &second);
     place.begin(&held, &here).await;

@@ -2,6 +2,7 @@
 //! ends as it would have without, and nothing is done more often than it must.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use countersign_kernel::context::Slot;
 use countersign_kernel::graph::{CompiledGraph, START};
@@ -11,17 +12,22 @@ use countersign_kernel::state::Writes;
 use countersign_worker::engine::{RequestError, Started};
 use countersign_worker::store::{Refusal, Store, StoreError};
 use futures_util::stream::{self, StreamExt};
+use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::random::{compiled, graphs, steady};
 use crate::support::flows::{asks, flow, got, logs, part, pays, pays_at_once, sends, with, works};
 use crate::support::{Dies, Fate, Runs, TestEngine, World, ann, eventually_or, operator};
+
+/// A checkpoint: superstep, source, state and next nodes.
+type Past = (u64, String, Map<String, Value>, Vec<String>);
 
 /// All that a thread leaves behind, apart from ids and times.
 #[derive(Debug, PartialEq)]
 struct End {
     state: Map<String, Value>,
     /// Superstep, source, state and next nodes of each checkpoint.
-    history: Vec<(u64, String, Map<String, Value>, Vec<String>)>,
+    history: Vec<Past>,
     /// Address, payload and status of each point.
     points: Vec<(String, String, String)>,
     actions: BTreeMap<String, usize>,
@@ -37,12 +43,15 @@ struct Played {
     writes: u32,
 }
 
+/// Makes a graph whose bodies count.
+type Flow = Arc<dyn Fn(&Runs) -> CompiledGraph + Send + Sync>;
+
 const TABLES: [&str; 6] = ["checkpoints", "frames", "state_values", "state_items", "steps", "answers"];
 
-async fn play(graph: fn(&Runs) -> CompiledGraph, fate: Fate) -> Played {
+async fn play(graph: &Flow, fate: Fate) -> Played {
     let runs = Runs::default();
     let world = {
-        let runs = runs.clone();
+        let (runs, graph) = (runs.clone(), Arc::clone(graph));
         World::one(move || graph(&runs)).meeting(&fate)
     };
     let thread = ThreadId::parse("t").expect("an id");
@@ -137,27 +146,34 @@ async fn end_of(world: &World, engine: &TestEngine, thread: &ThreadId) -> End {
 
 /// Plays a graph undisturbed, and once for each of its writes and sides.
 async fn survives(graph: fn(&Runs) -> CompiledGraph) {
-    let calm = play(graph, Fate::kind()).await;
+    let graph: Flow = Arc::new(graph);
+    let calm = play(&graph, Fate::kind()).await;
     assert!(calm.writes > 5, "{} writes", calm.writes);
     let deaths = (0..calm.writes).flat_map(|n| [(n, Dies::Before), (n, Dies::After)]);
+    let graph = &graph;
     let mut disturbed = stream::iter(deaths)
         .map(|(n, dies)| async move { (n, dies, play(graph, Fate::at(n, dies)).await) })
         .buffer_unordered(4);
     while let Some((n, dies, played)) = disturbed.next().await {
-        let died = format!("dead {dies:?} write {n} of {}", calm.writes);
-        assert_eq!((&played.end.actions, &played.end.rows), (&calm.end.actions, &calm.end.rows), "{died}: {TABLES:?}");
-        assert_eq!(played.end.points, calm.end.points, "{died}");
-        assert_eq!(played.end, calm.end, "{died}");
-        let names = |effects: &BTreeMap<String, BTreeSet<String>>| -> Vec<(String, usize)> {
-            effects.iter().map(|(name, keys)| (name.clone(), keys.len())).collect()
-        };
-        assert_eq!(names(&played.effects), names(&calm.effects), "{died}: each effect has its key");
-        for (body, count) in &played.bodies {
-            let calm = calm.bodies.get(body).copied().unwrap_or(0);
-            assert!(*count <= calm + 1, "{died}: {body} ran {count} times, not {calm}");
-        }
-        assert!(calm.bodies.iter().all(|(body, count)| played.bodies.get(body) >= Some(count)));
+        alike(&played, &calm, &format!("dead {dies:?} write {n} of {}", calm.writes));
     }
+}
+
+/// A thread whose process died came to the same end, and did nothing more
+/// often than it had to.
+fn alike(played: &Played, calm: &Played, died: &str) {
+    assert_eq!((&played.end.actions, &played.end.rows), (&calm.end.actions, &calm.end.rows), "{died}: {TABLES:?}");
+    assert_eq!(played.end.points, calm.end.points, "{died}");
+    assert_eq!(played.end, calm.end, "{died}");
+    let names = |effects: &BTreeMap<String, BTreeSet<String>>| -> Vec<(String, usize)> {
+        effects.iter().map(|(name, keys)| (name.clone(), keys.len())).collect()
+    };
+    assert_eq!(names(&played.effects), names(&calm.effects), "{died}: each effect has its key");
+    for (body, count) in &played.bodies {
+        let calm = calm.bodies.get(body).copied().unwrap_or(0);
+        assert!(*count <= calm + 1, "{died}: {body} ran {count} times, not {calm}");
+    }
+    assert!(calm.bodies.iter().all(|(body, count)| played.bodies.get(body) >= Some(count)));
 }
 
 /// Steps, lists and a question two graphs deep, and work on both sides.
@@ -271,4 +287,25 @@ fn stopping(runs: &Runs) -> CompiledGraph {
 #[tokio::test]
 async fn a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothing() {
     survives(stopping).await;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_process_that_dies_at_some_write_of_some_graph_costs_nothing(
+        layers in graphs().prop_map(steady),
+        deaths in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..4),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let graph: Flow = Arc::new(move |runs| compiled(&layers, runs));
+        runtime.block_on(async {
+            let calm = play(&graph, Fate::kind()).await;
+            for (write, before) in deaths {
+                let (n, dies) = (u32::try_from(write.index(calm.writes as usize)).expect("few"), if before { Dies::Before } else { Dies::After });
+                let played = play(&graph, Fate::at(n, dies)).await;
+                alike(&played, &calm, &format!("dead {dies:?} write {n} of {}", calm.writes));
+            }
+        });
+    }
 }

@@ -1,9 +1,11 @@
 //! What tests of graphs inside graphs share.
 
 use countersign_kernel::graph::CompiledGraph;
-use countersign_kernel::ids::ThreadId;
+use countersign_kernel::ids::{CheckpointId, FrameId, InterruptId, ThreadId};
+use countersign_worker::engine::RequestError;
 use countersign_worker::store::views::InterruptView;
-use serde_json::Value;
+use countersign_worker::store::{Refusal, Store, StoreError};
+use serde_json::{Value, json};
 
 use crate::support::{TestEngine, World, operator};
 
@@ -33,4 +35,25 @@ pub(super) fn names(open: &[(String, InterruptView)]) -> Vec<&str> {
 
 pub(super) async fn answer(engine: &TestEngine, view: &InterruptView, answer: Value) {
     engine.vote(&view.id, &operator(), answer).await.expect("accepted");
+}
+
+/// The checkpoint of a superstep of the thread, on the newest line that has it.
+pub(super) async fn at(engine: &TestEngine, thread: &ThreadId, superstep: u64) -> CheckpointId {
+    let history = engine.history(thread).await;
+    history.into_iter().find(|entry| entry.superstep == superstep).expect("it went that far").checkpoint
+}
+
+/// The checkpoint of a superstep of a sub-graph.
+pub(super) async fn inside(engine: &TestEngine, thread: &ThreadId, frame: &FrameId, superstep: u64) -> CheckpointId {
+    let history = engine.store.history(thread, Some(frame), None, 100).await.expect("there");
+    history.into_iter().find(|entry| entry.superstep == superstep).expect("it went that far").checkpoint
+}
+
+/// Whoever answers what was dropped is told so.
+pub(super) async fn superseded(engine: &TestEngine, id: &InterruptId) {
+    let late = engine.vote(id, &operator(), json!("late")).await;
+    let Err(RequestError::Store(StoreError::Refused(Refusal::Superseded { interrupt, status }))) = late else {
+        panic!("{late:?}")
+    };
+    assert_eq!((&interrupt, status.as_str()), (id, "superseded"));
 }

@@ -61,7 +61,7 @@ const RESULTS: [&str; 5] = [
 #[test]
 fn each_call_is_decided_on_its_own_and_the_model_hears_of_all() {
     let Case { mut run, world, model, .. } = begun();
-    let at = ["close[4]:c4", "phone[3]:c3", "transfer[1]:c1", "transfer[2]:c2"];
+    let at = ["transfer[1]:c1", "transfer[2]:c2", "phone[3]:c3", "close[4]:c4"];
     assert_eq!(places(&run), at.map(|at| format!("agent/tools@1/{at}")));
     assert_eq!((world.count("search"), model.turns()), (1, 1));
 
