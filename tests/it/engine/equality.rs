@@ -324,7 +324,7 @@ async fn play(layers: &Layers, asked: &[Ask], restarts: &[bool]) -> TestCaseResu
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_asked_of_both_they_stand_alike(

@@ -290,7 +290,7 @@ async fn a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, max_shrink_iters: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn a_process_that_dies_at_some_write_of_some_graph_costs_nothing(
