@@ -86,7 +86,7 @@ impl Engine {
     /// at once.
     ///
     /// # Errors
-    /// Unknown graph, a thread that exists; see [`EditRefused`].
+    /// Unknown graph, a thread that exists; see [`EditRefused`](countersign_kernel::machine::EditRefused).
     pub async fn start_by_edit(
         &self,
         graph: &str,
