@@ -89,6 +89,10 @@ impl Faulty {
     /// Makes one write, or dies of it. A dead process writes no more.
     async fn write<T>(&self, write: impl Future<Output = T>) -> T {
         if self.dead.load(Ordering::Acquire) {
+            // Whoever makes the deadly write may not be polled again because of
+            // this one. It is on its way by now, and a ping comes after it.
+            let _ = self.store.ping().await;
+            self.fate.0.died.send_replace(true);
             return std::future::pending().await;
         }
         let Some(dies) = self.fate.next() else { return write.await };

@@ -10,7 +10,7 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::codec::{decode, parse};
 use super::super::commands::{FrameCommit, FrameFlush, FrameOwner, KeyIndex, LoadedFrame};
-use super::super::views::{ArchivedAt, DoneStep};
+use super::super::views::ArchivedAt;
 use super::super::{Refusal, StoreError};
 use super::commit::{self, ROOT, encode_text};
 use super::events::{self, Log};
@@ -246,86 +246,4 @@ async fn amended(
     .fetch_one(conn)
     .await?;
     Ok(newest)
-}
-
-/// Steps done at a checkpoint or after it, in whatever frame. For a checkpoint
-/// inside that includes what was done around it, beside its frame and after it.
-/// With `leaves`, also those of the line that the head is on and that the
-/// checkpoint's past does not share: the thread leaves it. What a body had begun
-/// when it was dropped is listed with them.
-pub(super) async fn steps_since(
-    conn: &mut SqliteConnection,
-    thread: &ThreadId,
-    checkpoint: &CheckpointId,
-    leaves: bool,
-) -> Result<Vec<DoneStep>, StoreError> {
-    // `path` is the checkpoint with those around it; `begun` adds what they
-    // amended: frames that began there went along. `kept` is what came before.
-    let rows = sqlx::query(
-        "WITH RECURSIVE path (checkpoint, frame, seq) AS (
-             SELECT checkpoint, frame, seq FROM checkpoints WHERE thread = ?1 AND checkpoint = ?2
-             UNION
-             SELECT c.checkpoint, c.frame, c.seq FROM path
-             JOIN frames f ON f.thread = ?1 AND f.frame = path.frame
-             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = f.around
-         ),
-         begun (checkpoint) AS (
-             SELECT checkpoint FROM path
-             UNION
-             SELECT c.parent FROM begun
-             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = begun.checkpoint AND c.source = 'amend'
-         ),
-         kept (checkpoint) AS (
-             SELECT c.parent FROM path
-             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = path.checkpoint AND c.parent IS NOT NULL
-             UNION
-             SELECT c.parent FROM kept
-             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = kept.checkpoint AND c.parent IS NOT NULL
-         ),
-         line (checkpoint) AS (
-             SELECT head FROM threads WHERE thread = ?1 AND ?3
-             UNION
-             SELECT c.parent FROM line
-             JOIN checkpoints c ON c.thread = ?1 AND c.checkpoint = line.checkpoint AND c.parent IS NOT NULL
-         ),
-         after (checkpoint, frame, seq) AS (
-             SELECT checkpoint, frame, seq FROM path
-             UNION
-             SELECT checkpoint, frame, seq FROM checkpoints
-             WHERE thread = ?1 AND checkpoint IN (SELECT checkpoint FROM line)
-               AND checkpoint NOT IN (SELECT checkpoint FROM kept)
-             UNION
-             SELECT checkpoint, frame, seq FROM checkpoints
-             WHERE thread = ?1 AND frame NOT IN (SELECT frame FROM path) AND frame IN
-                  (SELECT frame FROM frames WHERE thread = ?1 AND around IN (SELECT checkpoint FROM begun))
-             UNION
-             SELECT c.checkpoint, c.frame, c.seq FROM after
-             JOIN checkpoints c ON c.thread = ?1 AND (c.parent = after.checkpoint OR
-                  (c.frame NOT IN (SELECT frame FROM path) AND c.frame IN
-                   (SELECT frame FROM frames WHERE thread = ?1 AND around = after.checkpoint)))
-         )
-         SELECT s.occurrence, s.name, s.recorded_at AS at FROM after
-         JOIN steps s ON s.thread = ?1 AND s.frame = after.frame AND s.seq = after.seq
-         WHERE s.name <> '='
-         UNION ALL
-         SELECT NULL, t.task, 0 FROM after
-         JOIN tasks t ON t.thread = ?1 AND t.frame = after.frame AND t.seq = after.seq
-         WHERE t.status = 'pending'
-         ORDER BY 3, 1, 2",
-    )
-    .bind(thread.as_str())
-    .bind(checkpoint.as_str())
-    .bind(leaves)
-    .fetch_all(conn)
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            let name: String = row.try_get(1)?;
-            let Some(text) = row.try_get::<Option<String>, _>(0)? else {
-                return Ok(DoneStep { address: name, name: "begun, not recorded".into() });
-            };
-            let address: countersign_kernel::address::Address = decode("address", thread.as_str(), text.as_bytes())?;
-            Ok(DoneStep { address: address.to_string(), name })
-        })
-        .collect()
 }

@@ -9,7 +9,7 @@ use super::super::events::What;
 use super::super::{Accepted, Refusal, StoreError};
 use super::commit::{self, ROOT};
 use super::events::Log;
-use super::{audit, frames, points, threads};
+use super::{audit, frames, points, since, threads};
 use crate::queue::{self, Message};
 
 /// Refuses to move a thread that somebody runs, or that has moved.
@@ -127,7 +127,7 @@ pub(super) async fn move_thread(
     let thread = &command.thread;
     let (status, open) = check(conn, thread, &command.head.expected_head, command.now).await?;
     if let Some(guard) = &command.guard {
-        let steps = frames::steps_since(conn, thread, &guard.from, guard.leaves).await?;
+        let steps = since::steps(conn, thread, &guard.from, guard.leaves).await?;
         if !steps.is_empty() {
             return Err(Refusal::ReExecutes(steps).into());
         }

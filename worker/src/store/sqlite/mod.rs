@@ -17,6 +17,7 @@ mod frames;
 mod heads;
 mod points;
 mod reads;
+mod since;
 mod sweep;
 mod threads;
 mod votes;
@@ -350,7 +351,7 @@ impl Store for SqliteStore {
 
     async fn steps_since(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<DoneStep>, StoreError> {
         let mut conn = self.readers.begin().await?;
-        frames::steps_since(&mut conn, thread, checkpoint, true).await
+        since::steps(&mut conn, thread, checkpoint, true).await
     }
 
     async fn history(
