@@ -107,13 +107,18 @@ async fn an_amendment_is_the_first_checkpoint_of_the_new_version_and_takes_the_o
 }
 
 /// Goes on under version 2 with both answers and the last one; says how many
-/// writes of activations that took in all.
+/// writes of activations that took.
 async fn goes_on_whoever_dies(fate: Fate) -> u32 {
-    let world = World::one(|| swapped(1)).meeting(&fate);
+    let world = World::one(|| swapped(1));
     let engine = world.engine().await;
     let thread = engine.start("flow", serde_json::from_str(SWAPPED).expect("JSON")).await;
     engine.parked(&thread).await;
-    let (world, mut engine) = deployed(world, engine, || swapped(2)).await;
+    engine.idles().await;
+    engine.crash().await;
+    // Only the new build meets its fate: how often the old one claims is a
+    // matter of timing, and would shift the numbers of the writes that count.
+    let world = world.with_graphs(|| vec![swapped(2)]).meeting(&fate);
+    let mut engine = world.engine().await;
     let mut died = false;
     for (question, value, status) in [("first?", 5, "parked"), ("second?", 0, "parked"), ("last?", 0, "succeeded")] {
         vote(&engine, &thread, question, json!(value)).await;
@@ -134,11 +139,10 @@ async fn goes_on_whoever_dies(fate: Fate) -> u32 {
 
 #[tokio::test]
 async fn a_process_that_dies_anywhere_under_the_new_build_migrates_nothing_twice() {
-    // The old build makes two: a claim, and the commit of the rest.
     let all = goes_on_whoever_dies(Fate::kind()).await;
-    assert!(all > 8, "{all}");
+    assert!(all > 6, "{all}");
     for dies in [Dies::Before, Dies::After] {
-        for n in 2..all {
+        for n in 0..all {
             goes_on_whoever_dies(Fate::at(n, dies)).await;
         }
     }
