@@ -48,7 +48,7 @@ fn flow() -> CompiledGraph {
 async fn main() {
     let _present = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut config = Config::parse("", "bench", &|_| None).expect("defaults");
+    let mut config = Config::parse("", "bench", &|_: &str| None).expect("defaults");
     config.data_dir = folder.path().to_owned();
     let options = Options { demo: false, port: Port::Ephemeral };
     let running = app::start_with(&config, options, vec![flow()]).await.expect("starts");

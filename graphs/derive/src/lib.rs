@@ -141,6 +141,7 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
 
     let specs = keys.iter().map(spec);
     let decodes = keys.iter().map(decode);
+    let faults = keys.iter().map(fault);
     let patches = keys.iter().map(patch);
     let setters = keys.iter().map(setter);
     Ok(quote! {
@@ -178,6 +179,14 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
                 values: &::countersign_kernel::state::Values,
             ) -> ::std::result::Result<Self, ::countersign_kernel::state::StateFault> {
                 ::std::result::Result::Ok(Self { #(#decodes),* })
+            }
+
+            fn faults(
+                values: &::countersign_kernel::state::Values,
+            ) -> ::std::vec::Vec<::countersign_kernel::state::StateFault> {
+                let faults: ::std::vec::Vec<::std::option::Option<::countersign_kernel::state::StateFault>> =
+                    ::std::vec![#(#faults),*];
+                faults.into_iter().flatten().collect()
             }
 
             fn patch(
@@ -267,9 +276,17 @@ fn reduce_with(key: &Key<'_>, function: &ExprPath, written: &LitStr) -> Tokens {
 }
 
 fn decode(key: &Key<'_>) -> Tokens {
-    let (ident, name) = (key.ident, key_name(key));
-    let function = if key.defaulted { quote!(decode_key_or_default) } else { quote!(decode_key) };
+    let (ident, name, function) = (key.ident, key_name(key), reader(key));
     quote!(#ident: ::countersign_kernel::state::#function(values, #name)?)
+}
+
+fn fault(key: &Key<'_>) -> Tokens {
+    let (ty, name, function) = (key.ty, key_name(key), reader(key));
+    quote!(::countersign_kernel::state::#function::<#ty>(values, #name).err())
+}
+
+fn reader(key: &Key<'_>) -> Tokens {
+    if key.defaulted { quote!(decode_key_or_default) } else { quote!(decode_key) }
 }
 
 fn patch(key: &Key<'_>) -> Tokens {

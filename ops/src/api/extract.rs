@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 
 use super::problem::Problem;
 use crate::state::AppState;
@@ -60,7 +61,25 @@ fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         // A list would be taken for the members of the object, in order.
         return Err(Problem::invalid("invalid-body", "the body must be an object"));
     }
-    T::deserialize(value).map_err(|error| json_problem(&error))
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let place = pointer(error.path());
+        let what = error.into_inner().to_string();
+        let what = if place.is_empty() { what } else { format!("{place}: {what}") };
+        Problem::invalid("invalid-body", what)
+    })
+}
+
+/// Where in the body, as a JSON pointer (RFC 6901).
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    let mut pointer = String::new();
+    for segment in path {
+        match segment {
+            Segment::Map { key } => pointer.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+            Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    pointer
 }
 
 async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {

@@ -81,7 +81,7 @@ pub(super) async fn history(
     let limit = cursor::limit(query.limit)?;
     // Checkpoints are numbered, so the number serves as the key's time; the id
     // is where the present line goes on.
-    let list = format!("history/{}", query.frame.as_ref().map_or("", FrameId::as_str));
+    let list = format!("history/{id}/{}", query.frame.as_ref().map_or("", FrameId::as_str));
     let place = cursor::decode(&state, &list, query.cursor.as_deref())?;
     let before = place.as_ref().map(|place| place.at.as_micros());
     let mut line = Line::from(place.and_then(|place| CheckpointId::parse(place.id).ok()));

@@ -173,7 +173,9 @@ impl From<RequestError> for Problem {
 fn edit_problem(refused: EditRefused) -> Problem {
     let detail = refused.to_string();
     match refused {
-        EditRefused::UnknownNode(node) => Problem::invalid("unknown-node", detail).with("node", node),
+        EditRefused::UnknownNode { node, known } => {
+            Problem::invalid("unknown-node", detail).with("node", node).with("known", known)
+        }
         EditRefused::Ambiguous(nodes) => Problem::invalid("ambiguous-node", detail).with("nodes", nodes),
         EditRefused::Invalid(faults) => Problem::invalid_values(faults),
         EditRefused::NothingPending => {
@@ -181,6 +183,15 @@ fn edit_problem(refused: EditRefused) -> Problem {
         }
         EditRefused::UnknownFrame(frame) => Problem::unknown_frame(&frame),
     }
+}
+
+/// How many steps would be done again, and how to say that they may be.
+fn again(steps: usize) -> String {
+    let (which, them) = match steps {
+        1 => ("one step that was done".to_owned(), "it"),
+        steps => (format!("{steps} steps that were done"), "them"),
+    };
+    format!("{which} would be done again; say `re_execute: true` to do {them} again; nothing was changed")
 }
 
 impl From<StoreError> for Problem {
@@ -212,11 +223,11 @@ impl From<Refusal> for Problem {
         let detail = refusal.to_string();
         let conflict = |name, title| Self::new(StatusCode::CONFLICT, name, title, detail.clone());
         match refusal {
-            Refusal::ReExecutes(ref steps) => Self::new(
+            Refusal::ReExecutes(steps) => Self::new(
                 StatusCode::CONFLICT,
                 "re-executes",
                 "Steps that were done would be done again",
-                format!("{refusal}; nothing was changed"),
+                again(steps.len()),
             )
             .with("steps", steps.iter().map(|s| json!({"address": s.address, "name": s.name})).collect::<Vec<_>>()),
             Refusal::UnknownThread(thread) => {
@@ -288,5 +299,16 @@ impl From<Refusal> for Problem {
             Refusal::NothingPending => conflict("nothing-pending", "Nothing is pending"),
             Refusal::KeyReused => Self::invalid("idempotency-key-reused", detail),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_step_and_several_are_counted_in_words() {
+        assert!(again(1).starts_with("one step that was done would be done again; say `re_execute: true` to do it"));
+        assert!(again(2).starts_with("2 steps that were done would be done again; say `re_execute: true` to do them"));
     }
 }

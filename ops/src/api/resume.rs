@@ -67,6 +67,10 @@ pub(super) struct ResumeBody {
     /// Tasks with arguments to run beside those that wait.
     #[serde(default)]
     send: Vec<SendBody>,
+    /// In a thread that has ended, `goto` and `send` begin again at their nodes;
+    /// this lets them do again what they did before.
+    #[serde(default)]
+    re_execute: bool,
     /// The most supersteps of this run before it pauses; at most the server's
     /// limit.
     recursion_limit: Option<u32>,
@@ -124,6 +128,7 @@ pub(super) async fn resume(
         thread: id,
         answers,
         amend,
+        re_execute: body.re_execute,
         resume: Resume { supersteps, ..flags },
         operator: caller.may(Scope::Operate),
         idempotency: key.entry(&caller, &route, &request, StatusCode::ACCEPTED, &json!(reply)),

@@ -155,6 +155,9 @@ pub async fn start(config: &Config, options: Options) -> Result<Running, StartEr
 /// As [`start`].
 pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGraph>) -> Result<Running, StartError> {
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
+    // A folder is not made for a server that cannot listen; one that is there
+    // may be another server's, which says more.
+    let early = if config.data_dir.exists() { None } else { Some(listen(config, options.port).await?) };
     let folder = DataFolder::open(&config.data_dir)?;
     let keys = folder.keys(ids.as_ref())?;
     let token = folder.token(&config.token_file(), ids.as_ref())?;
@@ -166,7 +169,10 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
     let admin = TokenRecord { name: ADMIN_TOKEN.into(), scopes: vec!["admin".into()], graphs: None };
     store.put_token(&admin, &hash_token(&token), clock.now()).await?;
 
-    let listener = listen(config, options.port).await?;
+    let listener = match early {
+        Some(listener) => listener,
+        None => listen(config, options.port).await?,
+    };
     let bound = listener.local_addr().map_err(|source| StartError::Listen { address: config.listen, source })?;
     let base_url: Arc<str> = config.public_url(bound).trim_end_matches('/').into();
     let links = Arc::new(Links::new(base_url.as_ref(), keys, config.links.valid_for));

@@ -12,6 +12,7 @@ use super::exit::Exit;
 use super::failure::{CliError, chain};
 use super::input;
 use super::output::{Output, plain};
+use super::points;
 use super::wait::{Scope, until_rest};
 
 /// Answers what the command line asks for.
@@ -33,13 +34,22 @@ async fn one(client: &Client, output: Output, wait: Wait, interrupt: &str, answe
     if let Some(thread) = answered.thread_id.as_deref().filter(|_| !wait.detach) {
         until_rest(client, Scope::Thread(thread), wait.limit(), &Progress::waiting(output)).await?;
     }
+    // The answer counts whatever is to be seen of its thread.
+    let thread = match &answered.thread_id {
+        Some(thread) if !output.is_json() => client.thread(thread).await.unwrap_or_default(),
+        _ => Value::Null,
+    };
     output.result(&reply, || {
         let recorded = if again { "on record before" } else { "recorded" };
-        let thread = answered.thread_id.as_deref().unwrap_or_default();
-        match answered.status.as_str() {
+        let id = answered.thread_id.as_deref().unwrap_or_default();
+        let mut text = match answered.status.as_str() {
             "waiting" => format!("{recorded}: {} of {} needed", answered.have, answered.need),
-            status => format!("{recorded}: {}; thread {}", plain(status), plain(thread)),
+            status => format!("{recorded}: {}; thread {}", plain(status), plain(id)),
+        };
+        if points::stop(&thread).is_some() {
+            text.push_str(&format!("\nthe thread is paused; to let it go on:\n{}", points::release(id)));
         }
+        text
     });
     Ok(Exit::Ok)
 }

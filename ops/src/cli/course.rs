@@ -1,5 +1,7 @@
 //! Changing the course of a thread: its state, its past, waking and stopping.
 
+use std::time::Duration;
+
 use countersign_kernel::ids::{CheckpointId, FrameId, IdError, ThreadId};
 use serde_json::{Map, Value, json};
 
@@ -10,10 +12,13 @@ use super::exit::Exit;
 use super::failure::CliError;
 use super::input;
 use super::output::{Output, plain, table};
-use super::pages;
 use super::thread_args::{EditState, History, Replay, Resume, ThreadState};
 use super::threads::{describe, scalar, values};
 use super::wait::{Scope, until_rest};
+use super::{pages, points};
+
+/// The pauses between looks at a thread that is about to stop, in milliseconds.
+const STOP_PAUSES_MS: [u64; 8] = [20, 20, 40, 80, 160, 320, 640, 1_000];
 
 /// Checked here too: what is no id would be dropped from the address, or lead
 /// elsewhere.
@@ -66,7 +71,7 @@ fn describe_state(shown: &Value) -> String {
     }
     let steps = shown["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !steps.is_empty() {
-        lines.push(format!("done since  {}", steps.iter().map(step).collect::<Vec<_>>().join(", ")));
+        lines.push(format!("done since  {}", counted(steps).join(", ")));
     }
     lines.extend(values(&shown["values"], ""));
     lines.join("\n")
@@ -80,14 +85,37 @@ fn step(step: &Value) -> String {
     format!("{} at {}", scalar(&step["name"]), scalar(&step["address"]))
 }
 
+/// Steps, each place once: one that was done on several lines of the history
+/// says how often.
+fn counted(steps: &[Value]) -> Vec<String> {
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for step in steps.iter().map(step) {
+        match counted.iter_mut().find(|(known, _)| *known == step) {
+            Some((_, times)) => *times += 1,
+            None => counted.push((step, 1)),
+        }
+    }
+    let say = |(step, times)| if times == 1 { step } else { format!("{step} (done {times} times)") };
+    counted.into_iter().map(say).collect()
+}
+
 async fn edit(client: &Client, output: Output, args: &EditState) -> Result<Exit, CliError> {
     let thread = id(ThreadId::parse, &args.thread)?;
+    let frame = args.frame.as_deref().map(|frame| id(FrameId::parse, frame)).transpose()?;
+    let [at, seen] = [&args.at, &args.seen].map(|at| at.as_deref().map(|at| id(CheckpointId::parse, at)).transpose());
+    let (at, seen) = (at?, seen?);
     let values = args.values.as_deref().map(object).transpose()?;
     let body = json!({
-        "values": values, "as_node": args.as_node, "checkpoint_id": args.seen, "at": args.at, "frame": args.frame,
+        "values": values, "as_node": args.as_node, "checkpoint_id": seen, "at": at, "frame": frame,
         "re_execute": args.re_execute,
     });
-    let edited = confirmed(client.edit_state(thread.as_str(), &without_nulls(body)).await)?;
+    let said = client.edit_state(thread.as_str(), &without_nulls(body)).await;
+    let edited = match said {
+        Err(ClientError::Refused(problem)) if problem.is("thread-changed") => {
+            return Err(changed(client, &thread, frame.as_ref(), *problem).await);
+        }
+        said => confirmed(said)?,
+    };
     output.result(&edited, || {
         let due = list(&edited["next"]);
         let mut text =
@@ -98,6 +126,18 @@ async fn edit(client: &Client, output: Output, args: &EditState) -> Result<Exit,
         text
     });
     Ok(Exit::Ok)
+}
+
+/// The refusal of an edit of what is no longer the newest checkpoint, with the
+/// one that is.
+async fn changed(client: &Client, thread: &ThreadId, frame: Option<&FrameId>, problem: Problem) -> CliError {
+    let shown = client.thread(thread.as_str()).await.unwrap_or_default();
+    let inside = |frame: &FrameId| shown["frames"].as_array()?.iter().find(|inside| inside["id"] == frame.as_str());
+    let newest = frame.map_or(Some(&shown), inside).map(|of| scalar(&of["checkpoint_id"])).unwrap_or_default();
+    let newest = if newest.is_empty() { String::new() } else { format!("; its newest checkpoint is {newest} now") };
+    let frame = frame.map(|frame| format!(" --frame {frame}")).unwrap_or_default();
+    let message = format!("{problem}{newest}; see countersign threads history {thread}{frame}");
+    CliError { message, ..CliError::from(ClientError::Refused(Box::new(problem))) }
 }
 
 /// An object of keys, given as JSON, as a file's name, or as `-`.
@@ -165,10 +205,9 @@ fn confirmed(said: Result<Value, ClientError>) -> Result<Value, CliError> {
 /// The steps that would be done again, and how to say that they may.
 fn done_again(problem: Problem) -> CliError {
     let steps = problem.more.get("steps").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let steps: Vec<String> = steps.iter().map(step).collect();
     let message = format!(
         "these steps would be done again: {}; nothing was changed; repeat it with --re-execute",
-        steps.join(", ")
+        counted(steps).join(", ")
     );
     CliError { message, ..CliError::from(ClientError::Refused(Box::new(problem))) }
 }
@@ -182,7 +221,7 @@ pub(super) async fn resume(client: &Client, output: Output, args: &Resume) -> Re
         "update": args.update.as_deref().map(object).transpose()?.unwrap_or_default(),
         "goto": args.goto, "send": sends,
         "continue": args.r#continue, "retry": args.retry, "resume_all": args.resume_all,
-        "recursion_limit": args.recursion_limit,
+        "recursion_limit": args.recursion_limit, "re_execute": args.re_execute,
     });
     let accepted = client.resume(thread.as_str(), &without_nulls(body)).await?;
     rest(client, output, &thread, args.wait, &accepted).await
@@ -191,9 +230,32 @@ pub(super) async fn resume(client: &Client, output: Output, args: &Resume) -> Re
 /// `threads pause`.
 pub(super) async fn pause(client: &Client, output: Output, thread: &str, now: bool) -> Result<Exit, CliError> {
     let thread = id(ThreadId::parse, thread)?;
+    let before = client.thread(thread.as_str()).await?;
     let asked = client.pause(thread.as_str(), now).await?;
-    output.result(&asked, || format!("a pause is asked for; countersign threads resume {thread} --continue"));
+    let moving = matches!(before["status"].as_str(), Some("queued" | "running"));
+    let what = if points::stop(&before).is_some() {
+        "the thread is paused already"
+    } else if !moving && !output.is_json() && comes_to_a_stop(client, &thread).await? {
+        "the thread is paused"
+    } else if now {
+        "a pause is asked for: the thread stops at once, and what it is doing runs again later"
+    } else {
+        "a pause is asked for: the thread stops at the end of its superstep"
+    };
+    output.result(&asked, || format!("{what}; to let it go on:\n{}", points::release(thread.as_str())));
     Ok(Exit::Ok)
+}
+
+/// Whether a thread at rest that was asked to pause has done so: a worker takes
+/// it up for that, which takes a moment.
+async fn comes_to_a_stop(client: &Client, thread: &ThreadId) -> Result<bool, CliError> {
+    for pause_ms in STOP_PAUSES_MS {
+        if points::stop(&client.thread(thread.as_str()).await?).is_some() {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+    }
+    Ok(points::stop(&client.thread(thread.as_str()).await?).is_some())
 }
 
 /// Waits until the thread rests and shows it, unless told not to.
@@ -243,6 +305,12 @@ mod tests {
         assert_eq!(error.exit, Exit::Refused);
         assert!(error.message.contains("pay at expense/pay@1") && error.message.contains("--re-execute"), "{error}");
         assert!(error.problem.is_some());
+    }
+
+    #[test]
+    fn steps_of_one_place_are_one_with_their_count() {
+        let step = |name: &str| json!({"name": name, "address": "g/pay@1"});
+        assert_eq!(counted(&[step("a"), step("b"), step("a")]), ["a at g/pay@1 (done 2 times)", "b at g/pay@1"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What comes from the command line, a file or standard input.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
 use serde_json::Value;
@@ -26,7 +26,11 @@ pub(super) fn json(text: &str) -> Result<Value, CliError> {
         return Err(usage("there is no JSON; {} is an empty object".to_owned()));
     }
     let path = Path::new(text);
-    let bytes = read_bytes(path)?;
+    let neither = || format!("`{text}` is neither JSON nor the name of a file");
+    let bytes = match std::fs::metadata(path) {
+        Err(error) if text != "-" && error.kind() != ErrorKind::PermissionDenied => return Err(usage(neither())),
+        _ => read_bytes(path)?,
+    };
     let bytes = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(&bytes);
     serde_json::from_slice(bytes).map_err(|error| usage(format!("{}: this is no JSON: {error}", path.display())))
 }
@@ -54,10 +58,11 @@ mod tests {
         for (text, scalar) in [("null", value!(null)), ("true", value!(true)), (" -1.5 ", value!(-1.5))] {
             assert_eq!(json(text), Ok(scalar));
         }
-        for (bad, said) in [("{", "cannot be read"), ("", "no JSON"), ("no-such-file.json", "no-such-file.json")] {
+        for (bad, said) in [("{", "cannot be read"), ("", "no JSON"), ("x", "neither JSON nor")] {
             let error = json(bad).expect_err(bad);
             assert_eq!(error.exit, Exit::Usage);
             assert!(error.message.contains(said), "{error}");
+            assert!(!error.message.contains("os error"), "{error}");
         }
     }
 }

@@ -9,7 +9,8 @@ use super::exit::Exit;
 use super::failure::CliError;
 use super::output::{Output, plain, table};
 use super::pages;
-use super::threads::{example, scalar};
+use super::points;
+use super::threads::scalar;
 
 /// Shows what the command line asks for.
 pub(super) async fn run(client: &Client, output: Output, args: &Interrupts) -> Result<Exit, CliError> {
@@ -79,6 +80,8 @@ fn describe(interrupt: &Value) -> String {
         ("since", "asked_at"),
         ("until", "deadline"),
         ("closed", "closed_at"),
+        ("because", "closed_by"),
+        ("instead", "replaced_by"),
     ] {
         field(label, scalar(&interrupt[member]));
     }
@@ -90,18 +93,9 @@ fn describe(interrupt: &Value) -> String {
         field("by", by.collect::<Vec<_>>().join(" and "));
         field("answer", decision.get("answer").map(|answer| plain(&answer.to_string())).unwrap_or_default());
     }
-    match &interrupt["payload"] {
-        Value::Object(payload) => {
-            lines.push("asks".to_owned());
-            lines.extend(payload.iter().map(|(key, value)| format!("  {}: {}", plain(key), plain(&value.to_string()))));
-        }
-        Value::Null => {}
-        other => lines.push(format!("asks {}", plain(&other.to_string()))),
-    }
-    if interrupt["status"] == "open"
-        && let Some(example) = example(&interrupt["payload"])
-    {
-        lines.push(format!("countersign answer {} '{example}'", scalar(&interrupt["id"])));
+    lines.extend(points::said(&interrupt["payload"]));
+    if interrupt["status"] == "open" {
+        lines.extend(points::ways_on(interrupt, &scalar(&interrupt["thread_id"])));
     }
     lines.join("\n")
 }

@@ -17,6 +17,7 @@ mod interrupts;
 mod logging;
 mod output;
 mod pages;
+mod points;
 mod run;
 mod server;
 mod sign_in;
@@ -43,22 +44,18 @@ use self::server::Session;
 pub use self::thread_args::{EditState, History, ListThreads, Replay, Resume, ThreadState, Threads};
 pub use self::watch::Watch;
 use crate::app::{self, Flows};
-use crate::config::{Config, DEFAULT_FILE, Log};
+use crate::config::{Config, DEFAULT_FILE, Log, Variables};
 
 /// Runs the program with these arguments and variables, and says how it ended.
 #[must_use]
-pub fn main(arguments: impl IntoIterator<Item = OsString>, env: &dyn Fn(&str) -> Option<String>) -> Exit {
+pub fn main(arguments: impl IntoIterator<Item = OsString>, env: &dyn Variables) -> Exit {
     main_with(arguments, env, || Ok(Vec::new()))
 }
 
 /// As [`main`], for a program with flows of its own beside those that ship. A
 /// flow of the same name replaces the shipped one.
 #[must_use]
-pub fn main_with(
-    arguments: impl IntoIterator<Item = OsString>,
-    env: &dyn Fn(&str) -> Option<String>,
-    flows: Flows,
-) -> Exit {
+pub fn main_with(arguments: impl IntoIterator<Item = OsString>, env: &dyn Variables, flows: Flows) -> Exit {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -80,12 +77,7 @@ pub fn main_with(
     })
 }
 
-async fn dispatch(
-    cli: Cli,
-    output: Output,
-    env: &dyn Fn(&str) -> Option<String>,
-    flows: Flows,
-) -> Result<Exit, CliError> {
+async fn dispatch(cli: Cli, output: Output, env: &dyn Variables, flows: Flows) -> Result<Exit, CliError> {
     let Cli { global, command } = cli;
     if matches!(command, Command::Config(ShowConfig { check: false })) {
         output.result(&json!({"reference": DEFAULT_FILE}), || DEFAULT_FILE.trim_end().to_owned());
@@ -146,8 +138,9 @@ async fn dispatch(
 }
 
 /// The configuration, with what the command line says on top.
-fn load(global: &Global, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, CliError> {
-    let file = global.config.clone().or_else(|| env("COUNTERSIGN_CONFIG").filter(|p| !p.is_empty()).map(PathBuf::from));
+fn load(global: &Global, env: &dyn Variables) -> Result<Config, CliError> {
+    let file =
+        global.config.clone().or_else(|| env.get("COUNTERSIGN_CONFIG").filter(|p| !p.is_empty()).map(PathBuf::from));
     let mut config =
         Config::load(file.as_deref(), env).map_err(|errors| CliError::new(Exit::Usage, errors.to_string()))?;
     if let Some(data) = &global.data {
@@ -166,7 +159,7 @@ fn quiet(config: &Config) -> Log {
 async fn with_server(
     config: &Config,
     global: &Global,
-    env: &dyn Fn(&str) -> Option<String>,
+    env: &dyn Variables,
     output: Output,
     flows: Flows,
     work: impl AsyncFnOnce(&Session) -> Result<Exit, CliError>,

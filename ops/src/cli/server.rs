@@ -7,7 +7,7 @@ use super::client::Client;
 use super::exit::Exit;
 use super::failure::{CliError, chain};
 use crate::app;
-use crate::config::Config;
+use crate::config::{Config, Variables};
 
 /// The server and the token that the command line or the environment name.
 struct Named {
@@ -16,8 +16,8 @@ struct Named {
 }
 
 impl Named {
-    fn read(global: &Global, env: &dyn Fn(&str) -> Option<String>) -> Self {
-        let set = |name: &str| env(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    fn read(global: &Global, env: &dyn Variables) -> Self {
+        let set = |name: &str| env.get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let server = global.server.clone().or_else(|| set("COUNTERSIGN_SERVER"));
         Self { server, token: set("COUNTERSIGN_TOKEN") }
     }
@@ -35,7 +35,7 @@ impl Session {
     pub(super) async fn open(
         config: &Config,
         global: &Global,
-        env: &dyn Fn(&str) -> Option<String>,
+        env: &dyn Variables,
         flows: app::Flows,
     ) -> Result<Self, CliError> {
         let named = Named::read(global, env);
@@ -58,11 +58,7 @@ impl Session {
 
     /// As [`open`](Self::open), but with none of our own: for a link, which is
     /// of no use once the server has stopped.
-    pub(super) fn with_running(
-        config: &Config,
-        global: &Global,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, CliError> {
+    pub(super) fn with_running(config: &Config, global: &Global, env: &dyn Variables) -> Result<Self, CliError> {
         let named = Named::read(global, env);
         let owner = || app::DataFolder::owner(&config.data_dir);
         let server = named.server.map_or_else(owner, |server| Ok(Some(server)));

@@ -223,7 +223,7 @@ async fn waiting_ends_at_its_limit() {
 
 #[test]
 fn the_program_ends_with_the_documented_codes() {
-    let run = |words: &[&str], env: &dyn Fn(&str) -> Option<String>| {
+    let run = |words: &[&str], env: &dyn crate::config::Variables| {
         main(std::iter::once("countersign").chain(words.iter().copied()).map(Into::into), env)
     };
     let nothing = |_: &str| None;

@@ -76,12 +76,13 @@ pub enum ThreadState {
 
 /// Options of `threads state edit`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("edits").required(true).multiple(true).args(["values", "as_node"]))]
 pub struct EditState {
     /// The thread's id.
     pub thread: String,
     /// What to write: an object of keys, as JSON, a file with JSON, or - for
     /// standard input.
-    #[arg(long, value_name = "JSON|FILE|-", required_unless_present = "as_node")]
+    #[arg(long, value_name = "JSON|FILE|-")]
     pub values: Option<String>,
     /// The node that counts as having written it: what follows it is due next.
     /// Without --values this skips a waiting node. By default the node that ran
@@ -174,6 +175,11 @@ pub struct Resume {
     /// Run every open point without an answer.
     #[arg(long)]
     pub resume_all: bool,
+    /// In a thread that has ended, --goto and --send begin again at their nodes;
+    /// this lets them do again what they did before. Without it that is listed
+    /// and nothing runs.
+    #[arg(long)]
+    pub re_execute: bool,
     /// The most supersteps before it pauses.
     #[arg(long, value_name = "SUPERSTEPS")]
     pub recursion_limit: Option<u32>,
@@ -205,7 +211,8 @@ mod tests {
 
     #[test]
     fn an_edit_writes_something_or_counts_as_a_node() {
-        assert!(parse(&["state", "edit", "t"]).is_err());
+        let neither = parse(&["state", "edit", "t"]).expect_err("neither").to_string();
+        assert!(neither.contains("<--values <JSON|FILE|->|--as-node <NODE>>"), "{neither}");
         assert!(parse(&["state", "edit", "t", "--as-node", "pay"]).is_ok());
         assert!(parse(&["state", "edit", "t", "--values", "{}", "--seen", "c", "--at", "b"]).is_ok());
         assert!(parse(&["state", "edit", "t", "--values", "{}", "--frame", "f", "--at", "b"]).is_err());

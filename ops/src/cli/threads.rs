@@ -1,16 +1,16 @@
 //! `threads`: looking at them.
 
 use countersign_kernel::ids::ThreadId;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::client::{Client, ThreadSummary};
 use super::course;
 use super::exit::Exit;
 use super::failure::CliError;
 use super::output::{Output, plain, table};
-use super::pages;
 use super::thread_args::{ListThreads, Threads};
 use super::watch;
+use super::{pages, points};
 
 /// Shows what the command line asks for.
 pub(super) async fn run(client: &Client, output: Output, args: &Threads) -> Result<Exit, CliError> {
@@ -100,11 +100,15 @@ pub(super) fn describe(thread: &Value) -> String {
         describe_frame(frame, &mut lines);
     }
     let interrupts = thread["interrupts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let open: Vec<&Value> = interrupts.iter().filter(|point| is_open(point)).collect();
+    let open: Vec<&Value> = interrupts.iter().filter(|point| points::is_open(point)).collect();
     if !open.is_empty() {
         lines.push("waits for".to_owned());
     }
-    open.into_iter().for_each(|point| describe_point(point, &mut lines));
+    let id = scalar(&thread["thread_id"]);
+    open.iter().for_each(|point| describe_point(point, &id, &mut lines));
+    if open.iter().any(|point| points::is_stop(point)) && !open.iter().all(|point| points::is_stop(point)) {
+        lines.push("the thread is paused: answers are kept, and run once it goes on".to_owned());
+    }
     lines.join("\n")
 }
 
@@ -124,10 +128,6 @@ fn describe_frame(frame: &Value, lines: &mut Vec<String>) {
     lines.extend(values(&frame["values"], "  "));
 }
 
-fn is_open(point: &Value) -> bool {
-    matches!(point["status"].as_str(), None | Some("open" | "pending" | "waiting"))
-}
-
 fn error_text(error: &Value) -> String {
     match error.get("message") {
         Some(message) => match scalar(&error["task"]) {
@@ -138,13 +138,15 @@ fn error_text(error: &Value) -> String {
     }
 }
 
-fn describe_point(point: &Value, lines: &mut Vec<String>) {
+fn describe_point(point: &Value, thread: &str, lines: &mut Vec<String>) {
     let payload = &point["payload"];
     let id = scalar(&point["id"]);
     lines.push(format!("  {id}  {}  {}", scalar(&point["kind"]), scalar(&point["address"])));
     let title = scalar(&payload["title"]);
     if !title.is_empty() {
         lines.push(format!("    {title}"));
+    } else if !payload.is_null() {
+        lines.push(format!("    {}", plain(&payload.to_string())));
     }
     if let (Some(have), Some(need)) = (point["have"].as_u64(), point["need"].as_u64())
         && need > 1
@@ -154,27 +156,13 @@ fn describe_point(point: &Value, lines: &mut Vec<String>) {
     if let Some(deadline) = Some(scalar(&point["deadline"])).filter(|text| !text.is_empty()) {
         lines.push(format!("    until {deadline}"));
     }
-    if let Some(example) = example(payload) {
-        lines.push(format!("    countersign answer {id} '{example}'"));
-    }
-}
-
-/// An answer of the right shape, to copy and change.
-pub(super) fn example(payload: &Value) -> Option<Value> {
-    let first = |list: &str| payload[list][0]["value"].clone();
-    match payload["type"].as_str()? {
-        "approval" => Some(json!({"approved": true})),
-        "unlock" => Some(json!({})),
-        "input" => Some(json!({"value": "…"})),
-        "select" => Some(json!({"value": first("options")})),
-        "multi_select" => Some(json!({"values": [first("options")]})),
-        "modal" => Some(json!({"action": first("actions")})),
-        _ => None,
-    }
+    lines.extend(points::ways_on(point, thread).into_iter().map(|way| format!("    {way}")));
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -196,10 +184,25 @@ mod tests {
     }
 
     #[test]
-    fn examples_have_the_shape_of_the_kind() {
-        let options = json!([{"value": "red", "label": "Red"}]);
-        assert_eq!(example(&json!({"type": "select", "options": options})), Some(json!({"value": "red"})));
-        assert_eq!(example(&json!({"type": "multi_select", "options": options})), Some(json!({"values": ["red"]})));
-        assert_eq!(example(&json!({"type": "form"})), None);
+    fn a_thread_that_stopped_says_that_answers_wait_for_it() {
+        let question = json!({
+            "id": "abc", "kind": "form", "status": "open",
+            "payload": {"type": "form", "title": "Where?", "schema": {
+                "type": "object", "required": ["street"], "properties": {"street": {"type": "string"}},
+            }},
+        });
+        let stop = json!({"id": "def", "kind": "pause", "status": "open", "payload": {"reason": "requested"}});
+        let thread = |points: &[&Value]| json!({"thread_id": "t-1", "status": "parked", "interrupts": points});
+        let text = describe(&thread(&[&stop, &question]));
+        for part in [
+            "answers are kept, and run once it goes on",
+            "countersign threads resume t-1 --continue",
+            "{\"reason\":\"requested\"}",
+            "countersign answer abc '{\"street\":\"…\"}'",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!describe(&thread(&[&question])).contains("--continue"));
+        assert!(!describe(&thread(&[&stop])).contains("answers are kept"), "nothing else waits");
     }
 }

@@ -41,7 +41,12 @@ impl Email {
             None => {
                 let smtp = section.section("smtp");
                 let named = section.reader().variable(&smtp.variable_of("host")).is_some();
-                if named { Smtp::read(smtp) } else { None }
+                if named {
+                    Smtp::read(smtp)
+                } else {
+                    smtp.leave(&["port", "security", "username", "password", "ca_file"]);
+                    None
+                }
             }
         };
         section.finish();

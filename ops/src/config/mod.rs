@@ -12,6 +12,7 @@ mod reader;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub use self::network::Network;
 use self::network::base_url;
 use self::reader::{Reader, Section};
 pub use self::sections::{Limits, LinkSettings, Log, LogFormat, Worker};
+pub use self::variables::{Environment, Variables};
 
 /// Every setting with its default and its meaning, as a file to start from.
 pub const DEFAULT_FILE: &str = include_str!("default.toml");
@@ -80,9 +82,9 @@ impl Default for Config {
 }
 
 /// The variables of this process, for [`Config::load`].
-pub fn environment() -> impl Fn(&str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    |name: &str| std::env::var(name).ok()
+#[must_use]
+pub fn environment() -> Environment {
+    Environment
 }
 
 impl Config {
@@ -92,7 +94,7 @@ impl Config {
     /// # Errors
     /// All faults: a file that cannot be read, unknown keys, values that
     /// cannot be used, each with its place and what to do.
-    pub fn load(file: Option<&Path>, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
+    pub fn load(file: Option<&Path>, env: &dyn Variables) -> Result<Self, ConfigErrors> {
         let path = file.unwrap_or(Path::new(FILE_NAME));
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -111,15 +113,11 @@ impl Config {
     ///
     /// # Errors
     /// All faults, as [`Config::load`] reports them.
-    pub fn parse(text: &str, name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
+    pub fn parse(text: &str, name: &str, env: &dyn Variables) -> Result<Self, ConfigErrors> {
         Self::parse_asked(text, name, env).0
     }
 
-    fn parse_asked(
-        text: &str,
-        name: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> (Result<Self, ConfigErrors>, Vec<String>) {
+    fn parse_asked(text: &str, name: &str, env: &dyn Variables) -> (Result<Self, ConfigErrors>, Vec<String>) {
         let reader = Reader::new(name, env);
         let table = text.trim_start_matches('\u{feff}').parse::<Table>().unwrap_or_else(|error| {
             // Not the error's own text, which quotes the line: it may hold a
@@ -134,6 +132,7 @@ impl Config {
 
     fn read(reader: Reader<'_>, table: Table) -> (Result<Self, ConfigErrors>, Vec<String>) {
         let config = Self::read_root(reader.root(table));
+        variables::note_unknown(&reader);
         let (faults, asked) = reader.into_parts();
         (ConfigErrors::unless_none(faults, config), asked)
     }

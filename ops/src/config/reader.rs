@@ -2,18 +2,22 @@
 //! instead of stopping at the first.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use toml::{Table, Value};
 
 use super::fault::ConfigFault;
+use super::variables::Variables;
 
 /// Where values come from and where faults go.
 pub(super) struct Reader<'a> {
     file: &'a str,
-    env: &'a dyn Fn(&str) -> Option<String>,
+    env: &'a dyn Variables,
     faults: RefCell<Vec<ConfigFault>>,
+    /// The variables that mean something.
+    variables: RefCell<BTreeSet<String>>,
     /// Every setting that was asked for, so that a test can compare them with
     /// the reference.
     asked: RefCell<Vec<String>>,
@@ -41,8 +45,9 @@ enum Raw {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { file, env, faults: RefCell::default(), asked: RefCell::default() }
+    pub(super) fn new(file: &'a str, env: &'a dyn Variables) -> Self {
+        let (faults, variables, asked) = Default::default();
+        Self { file, env, faults, variables, asked }
     }
 
     pub(super) fn fault(&self, place: impl Into<String>, problem: impl Display, remedy: impl Display) {
@@ -59,7 +64,22 @@ impl<'a> Reader<'a> {
 
     /// The value of a variable; empty counts as not set.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        (self.env)(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+        self.variables.borrow_mut().insert(name.to_owned());
+        self.env.get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The variables that were asked for, or would have been.
+    pub(super) fn known_variables(&self) -> BTreeSet<String> {
+        self.variables.borrow().clone()
+    }
+
+    /// The names of all variables that there are.
+    pub(super) fn all_variables(&self) -> Vec<String> {
+        self.env.names()
+    }
+
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.borrow().is_empty()
     }
 
     pub(super) fn root(&self, table: Table) -> Section<'_> {
@@ -93,6 +113,12 @@ impl<'r> Section<'r> {
             "data_dir" => "COUNTERSIGN_DATA".to_owned(),
             path => format!("COUNTERSIGN_{}", path.replace('.', "_").to_uppercase()),
         }
+    }
+
+    /// Keys that are not read this time: their variables do no harm.
+    pub(super) fn leave(self, keys: &[&str]) {
+        let names = keys.iter().map(|key| self.variable_of(key));
+        self.reader.variables.borrow_mut().extend(names);
     }
 
     fn take(&mut self, key: &'static str) -> Option<Found<Raw>> {

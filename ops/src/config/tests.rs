@@ -168,6 +168,54 @@ fn variables_win_over_the_file_and_empty_ones_are_not_set() {
     assert_eq!((smtp.host.as_str(), smtp.port, smtp.security), ("mail.example.com", 465, SmtpSecurity::Tls));
 }
 
+/// Variables whose names are known, as those of a process are.
+struct Named(&'static [&'static str]);
+
+impl Variables for Named {
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.contains(&name).then(|| "1".to_owned())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|name| (*name).to_owned()).collect()
+    }
+}
+
+#[test]
+fn variables_that_are_no_settings_are_faults() {
+    let said = |text: &str, names: &'static [&'static str]| match Config::parse(text, FILE_NAME, &Named(names)) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.faults().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    };
+    let said_of = said("", &["COUNTERSIGN_LISTN", "HOME", "COUNTERSIGN_WORKER_EVENTS", "COUNTERSIGN_COLOUR"]);
+    assert_eq!(said_of.len(), 2, "{said_of:?}");
+    assert!(said_of[0].starts_with("variable COUNTERSIGN_COLOUR: there is no such setting; correct or remove it"));
+    assert!(said_of[1].ends_with("did you mean COUNTERSIGN_LISTEN? Else remove it"), "{said_of:?}");
+    // What else begins so: the command line's, those of a mail server that is
+    // not named, and what orchestrators set for a service of this name.
+    let others = &[
+        "COUNTERSIGN_SERVER",
+        "COUNTERSIGN_TOKEN",
+        "COUNTERSIGN_CONFIG",
+        "COUNTERSIGN_BIN",
+        "COUNTERSIGN_EMAIL_SMTP_PORT",
+        "COUNTERSIGN_EMAIL_SMTP_SECURITY",
+        "COUNTERSIGN_EMAIL_SMTP_USERNAME",
+        "COUNTERSIGN_EMAIL_SMTP_PASSWORD",
+        "COUNTERSIGN_EMAIL_SMTP_CA_FILE",
+        "COUNTERSIGN_SERVICE_HOST",
+        "COUNTERSIGN_PORT_8420_TCP",
+    ];
+    assert_eq!(said("", others), [] as [&str; 0]);
+    // An endpoint's secrets are known by its name, as long as the file is read.
+    let names = &["COUNTERSIGN_WEBHOOKS_ERP_SECRETS"];
+    let endpoint = "[[webhooks]]\nname = \"erp\"\nurl = \"https://erp.example.com\"";
+    for (text, faults) in [("", true), (endpoint, false), ("listen = ", false)] {
+        let said = said(text, names);
+        assert_eq!(said.iter().any(|fault| fault.contains("no such setting")), faults, "{text}: {said:?}");
+    }
+}
+
 #[test]
 fn secrets_do_not_print() {
     let text = r#"

@@ -141,6 +141,23 @@ pub(super) async fn run_again(
     Ok(render(StatusCode::CONFLICT, &page))
 }
 
+/// Steps by name and place, each once: one that was done on several lines of
+/// the history says how often.
+fn counted(steps: Vec<DoneStep>) -> Vec<(String, String)> {
+    let mut counted: Vec<(DoneStep, usize)> = Vec::new();
+    for step in steps {
+        match counted.iter_mut().find(|(known, _)| *known == step) {
+            Some((_, times)) => *times += 1,
+            None => counted.push((step, 1)),
+        }
+    }
+    let say = |(DoneStep { address, name }, times)| match times {
+        1 => (name, address),
+        times => (name, format!("{address}, done {times} times")),
+    };
+    counted.into_iter().map(say).collect()
+}
+
 async fn page(
     state: &AppState,
     site: Site,
@@ -156,8 +173,8 @@ async fn page(
     };
     let again = if operator {
         let steps = store.steps_since(&place.thread, &place.checkpoint).await?;
-        let steps = steps.into_iter().map(|DoneStep { address, name }| (name, address)).collect();
-        Some(AgainForm { busy: matches!(summary.status.as_str(), "queued" | "running"), open: summary.open, steps })
+        let busy = matches!(summary.status.as_str(), "queued" | "running");
+        Some(AgainForm { busy, open: summary.open, steps: counted(steps) })
     } else {
         None
     };
@@ -178,4 +195,17 @@ async fn page(
         again,
         refused: not_run.map(NotRun::text),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_several_lines_says_how_often_it_was_done() {
+        let step = |name: &str| DoneStep { address: "g/pay@1".to_owned(), name: name.to_owned() };
+        let row = |name: &str, place: &str| (name.to_owned(), place.to_owned());
+        let rows = counted(vec![step("a"), step("b"), step("a")]);
+        assert_eq!(rows, [row("a", "g/pay@1, done 2 times"), row("b", "g/pay@1")]);
+    }
 }

@@ -54,6 +54,8 @@ pub(super) struct Case {
     pub(super) admitted: bool,
     /// What asks in its place, if it was superseded.
     pub(super) successor: Option<Successor>,
+    /// Whether its thread has ended, if it was superseded.
+    pub(super) ended: bool,
 }
 
 enum Found {
@@ -214,6 +216,12 @@ impl Visit {
         case.standing.votes.iter().find(|(principal, _, _)| *principal == self.visitor.principal)
     }
 
+    /// Whether a thread comes to no other question, unless it is started over.
+    async fn has_ended(&self, thread: &ThreadId) -> Result<bool, Problem> {
+        let status = self.state.engine.store().thread(thread).await?.summary.status;
+        Ok(matches!(status.as_str(), "succeeded" | "cancelled"))
+    }
+
     /// Reads the request and judges whether the visitor may see it.
     async fn find(&self) -> Result<Found, Problem> {
         let view = self.state.engine.store().interrupt(&self.interrupt).await?;
@@ -237,8 +245,9 @@ impl Visit {
         if !admitted && !self.visitor.administrator {
             return Err(Problem::NotAsked);
         }
+        let ended = view.status == "superseded" && self.has_ended(&view.thread).await?;
         let successor = successor.map(|view| Successor::new(&self.state, &self.visitor, &view));
-        Ok(Found::Case(Box::new(Case { view, request, standing, admitted, successor })))
+        Ok(Found::Case(Box::new(Case { view, request, standing, admitted, successor, ended })))
     }
 }
 

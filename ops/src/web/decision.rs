@@ -262,7 +262,7 @@ fn panel(visit: &Visit, case: &Case) -> Option<Panel> {
             at: view.closed_at.map(Moment::of),
             rows: Vec::new(),
             what: Some(over::what_happened(view)),
-            after: over::what_counts(view, again.is_some()),
+            after: over::what_counts(view, again.is_some(), case.ended),
             again,
         });
     }

@@ -61,21 +61,23 @@ pub(super) fn what_happened(view: &InterruptView) -> &'static str {
             "The case was given new input and has started anew, so this request no longer counts."
         }
         (_, Some("cancelled")) => "The case was cancelled, so this request no longer counts.",
-        _ => "The flow asks something else in its place now, so this request no longer counts.",
+        _ => "The flow has asked something else in its place, so this request no longer counts.",
     }
 }
 
-/// What is on record of it, and what that means for the visitor.
-pub(super) fn what_counts(view: &InterruptView, again: bool) -> String {
+/// What is on record of it, and what that means for the visitor, if it is asked
+/// `again` or the case has `ended`.
+pub(super) fn what_counts(view: &InterruptView, again: bool, ended: bool) -> String {
     let voted = view.request.as_ref().is_some_and(|request| !request.votes.is_empty());
     let recorded = if voted {
         "It was not decided; the votes that were in no longer count."
     } else {
         "No answer to it was recorded."
     };
-    let rest = match (view.status.as_str(), view.closed_by.as_deref()) {
-        ("superseded", Some("cancelled")) | ("released" | "withdrawn", _) => " Nothing is left to decide.",
+    let rest = match view.status.as_str() {
+        "released" | "withdrawn" => " Nothing is left to decide.",
         _ if again => "",
+        _ if ended => " The case has ended: nothing is left to decide.",
         _ => " If an answer is still needed, you will be asked again.",
     };
     format!("{recorded}{rest}")

@@ -29,6 +29,8 @@ const FRAMES_SHOWN: usize = 20;
 const FRAME_HISTORY_SHOWN: u32 = 10;
 /// Deliveries shown for each interrupt.
 const DELIVERIES_SHOWN: u32 = 50;
+/// What the names of mails in the mailbox end with.
+const MAIL_SUFFIX: &str = ".eml";
 /// Interrupts shown with their deliveries.
 const INTERRUPTS_SHOWN: usize = 50;
 
@@ -97,8 +99,11 @@ pub(super) struct FrameCard {
 pub(super) struct WaitView {
     pub(super) id: String,
     pub(super) kind: &'static str,
+    /// Its words, else its address.
     pub(super) title: String,
     pub(super) address: String,
+    /// What one without words says of itself.
+    pub(super) says: Option<String>,
     pub(super) asked_at: Moment,
     pub(super) deadline: Option<Moment>,
     pub(super) votes: Option<String>,
@@ -113,6 +118,8 @@ pub(super) struct DeliveryRow {
     pub(super) status: String,
     pub(super) attempts: u32,
     pub(super) possibly_twice: bool,
+    /// The mail in the mailbox, for who may see it.
+    pub(super) mail: Option<String>,
     pub(super) detail: Option<String>,
     pub(super) at: Moment,
 }
@@ -159,7 +166,8 @@ pub(super) async fn show(
     let mut waits = Vec::new();
     for view in thread.interrupts.iter().take(INTERRUPTS_SHOWN) {
         let deliveries = store.deliveries(Some(&view.id), None, DELIVERIES_SHOWN).await?;
-        waits.push(wait(&state, view, &deliveries));
+        let mailbox = session.administrator && state.mailbox.is_some();
+        waits.push(wait(&state, view, &deliveries, mailbox));
     }
     let page = ThreadPage {
         site,
@@ -182,29 +190,34 @@ pub(super) async fn show(
     Ok(render(StatusCode::OK, &page))
 }
 
-fn wait(state: &AppState, view: &InterruptView, deliveries: &[DeliveryView]) -> WaitView {
+fn wait(state: &AppState, view: &InterruptView, deliveries: &[DeliveryView], mailbox: bool) -> WaitView {
     let title = view.payload.get("title").and_then(Value::as_str);
+    let says = (title.is_none() && !view.payload.is_null()).then(|| plain(&view.payload));
     let votes = view.request.as_ref().map(|request| format!("{} of {} votes", request.have, request.need));
     WaitView {
         id: view.id.to_string(),
         kind: kind_word(&view.kind),
         title: title.unwrap_or(&view.address).to_owned(),
         address: view.address.clone(),
+        says,
         asked_at: Moment::of(view.asked_at),
         deadline: view.deadline.map(Moment::of),
         votes,
-        deliveries: deliveries.iter().map(|delivery| delivery_row(state, delivery)).collect(),
+        deliveries: deliveries.iter().map(|delivery| delivery_row(state, delivery, mailbox)).collect(),
     }
 }
 
-fn delivery_row(state: &AppState, delivery: &DeliveryView) -> DeliveryRow {
+fn delivery_row(state: &AppState, delivery: &DeliveryView, mailbox: bool) -> DeliveryRow {
+    let file = delivery.detail.as_deref().filter(|_| delivery.status == "sent" && delivery.channel == "email");
+    let file = file.and_then(|detail| detail.strip_suffix(MAIL_SUFFIX));
     DeliveryRow {
         channel: delivery.channel.clone(),
         to: people::name(state, &delivery.principal),
         status: delivery.status.clone(),
         attempts: delivery.attempts,
         possibly_twice: delivery.possibly_twice,
-        detail: delivery.detail.clone(),
+        mail: file.filter(|_| mailbox).map(str::to_owned),
+        detail: delivery.detail.clone().filter(|_| file.is_none()),
         at: Moment::of(delivery.finished_at.unwrap_or(delivery.created_at)),
     }
 }

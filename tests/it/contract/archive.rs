@@ -23,7 +23,7 @@ contract!(
 );
 
 /// The checkpoint after that of `held`, and the commit that makes it the head.
-async fn advance(place: &Place, held: &mut Activation) -> NewCheckpoint {
+pub(super) async fn advance(place: &Place, held: &mut Activation) -> NewCheckpoint {
     let mut next = place.checkpoint(held.seq + 1, at(2));
     next.checkpoint.parent = Some(held.checkpoint.id.clone());
     let commit =
@@ -34,7 +34,7 @@ async fn advance(place: &Place, held: &mut Activation) -> NewCheckpoint {
 }
 
 /// Does a step of the thread's task.
-async fn step(place: &Place, held: &Activation, name: &str) {
+pub(super) async fn step(place: &Place, held: &Activation, name: &str) {
     let here = held.body.tasks[0].address.clone();
     place.store.record_result(place.result(held, None, held.seq, &here, name)).await.expect("recorded");
 }

@@ -64,7 +64,7 @@ async fn whole(place: &Place, thread: &ThreadId) -> String {
     format!("{detail:?} {history:?} {deliveries:?} {:?} {:?}", place.actions(thread).await, place.backend.jobs().await)
 }
 
-async fn refuses(place: &Place, thread: &ThreadId, command: MoveThread) -> Refusal {
+pub(super) async fn refuses(place: &Place, thread: &ThreadId, command: MoveThread) -> Refusal {
     let before = whole(place, thread).await;
     let refusal = refused(place.store.move_thread(command).await);
     assert_eq!(whole(place, thread).await, before, "{refusal:?} changes nothing");

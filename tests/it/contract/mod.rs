@@ -28,6 +28,7 @@ mod deliveries;
 mod events;
 mod frames;
 mod group;
+mod guard;
 mod heads;
 mod holds;
 mod inner;

@@ -278,6 +278,7 @@ impl Place {
             votes: Vec::new(),
             resume,
             amended: None,
+            guard: None,
             requested_by: operator(),
             job: self.job(),
             now: at(10),

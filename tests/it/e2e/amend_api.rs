@@ -167,6 +167,11 @@ async fn a_pause_comes_at_the_border_or_now() {
     let rests = api.rested(&thread).await;
     assert_eq!((&rests["status"], &rests["interrupts"][0]["kind"]), (&json!("parked"), &json!("pause")), "{rests}");
     assert_eq!((place.ran("seal"), place.ran("sealed")), (1, 0));
+    // What was dropped may have done something that nobody recorded.
+    let edit = json!({"as_node": "START"});
+    let refused = api.post(&format!("threads/{thread}/state"), &edit).await.problem(409, "re-executes");
+    let begun = json!({"address": "seal", "name": "begun, not recorded"});
+    assert!(refused["steps"].as_array().is_some_and(|steps| steps.contains(&begun)), "{refused}");
     place.open();
     api.post(&format!("threads/{thread}/resume"), &json!({"continue": true})).await.is(202);
     assert_eq!(api.rested(&thread).await["status"], "succeeded");

@@ -75,7 +75,7 @@ async fn a_build_is_checked_beside_the_server_that_it_is_to_follow() {
 async fn all_that_does_not_fit_another_version_is_named() {
     let old = Place::with_flows();
     let (thread, _) = trip(&old).await;
-    let mut config = countersign::config::Config::parse("", "none", &|_| None).expect("the defaults");
+    let mut config = countersign::config::Config::parse("", "none", &|_: &str| None).expect("the defaults");
     config.data_dir = old.path().join("data");
     let check = async |node, amounts| {
         countersign::app::check(&config, vec![trip_two(node, amounts)]).await.expect("it reads").checked

@@ -21,4 +21,5 @@ mod time_travel_api;
 mod time_travel_cli;
 mod time_travel_hard;
 mod time_travel_subgraph;
+mod ways_on;
 mod webhook;

@@ -105,6 +105,8 @@ async fn history_in_pages_is_the_history() {
     let cursor = other["next_cursor"].as_str().expect("a cursor");
     let frame = "0".repeat(32);
     api.get(&format!("threads/{thread}/history?frame={frame}&cursor={cursor}")).await.problem(400, "invalid-cursor");
+    let (foreign, _) = trip(api, 100).await;
+    api.get(&format!("threads/{foreign}/history?cursor={cursor}")).await.problem(400, "invalid-cursor");
     api.get(&format!("threads/{thread}/history?frame={frame}")).await.problem(404, "unknown-frame");
 }
 
@@ -234,8 +236,15 @@ async fn every_fault_of_an_edit_is_named_and_nothing_changes() {
     };
     let edit = json!({"values": {"nope": 1, "a/b": 2, "budget": 3}});
     assert_eq!(faults(&api.post(&state, &edit).await.problem(422, "invalid-values")), ["/nope", "/a~1b"]);
-    let edit = json!({"values": {"budget": "much"}});
-    assert_eq!(faults(&api.post(&state, &edit).await.problem(422, "invalid-values")), ["/budget"]);
+    let edit = json!({"values": {"budget": "much", "approved": "perhaps", "log": 1, "nope": 1, "outcome": "fine"}});
+    let refused = api.post(&state, &edit).await.problem(422, "invalid-values");
+    assert_eq!(faults(&refused), ["/nope", "/log", "/budget", "/approved"]);
+    let input = json!({"input": {"budget": "much", "log": "long", "approved": 1}, "on_waiting": "discard"});
+    let refused = api.post(&format!("threads/{thread}/runs"), &input).await.problem(422, "invalid-input");
+    assert_eq!(faults(&refused), ["/log", "/budget", "/approved"]);
+    let amend = json!({"update": {"budget": "much", "approved": 1}});
+    let refused = api.post(&format!("threads/{thread}/resume"), &amend).await.problem(422, "invalid-values");
+    assert_eq!(faults(&refused), ["/budget", "/approved"]);
     let problem = api.post(&state, &json!({"as_node": "fly"})).await.problem(422, "unknown-node");
     assert_eq!(problem["node"], "fly");
     api.post(&state, &json!({"as_node": "ask", "at": "nope"})).await.problem(404, "unknown-checkpoint");

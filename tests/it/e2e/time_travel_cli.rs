@@ -93,6 +93,33 @@ async fn a_state_is_shown_and_edited() {
     assert_eq!(again.code, Some(5), "{again:?}");
 }
 
+/// `null`, `true` and numbers are values and name no files.
+#[tokio::test]
+async fn a_scalar_on_the_command_line_is_json() {
+    let place = Place::with_flows();
+    for (word, value) in [("true", json!(true)), ("2.5", json!(2.5)), (" null ", json!(null))] {
+        let started = done(place.run(&["run", "toolbox", "--input", "{}"]).await);
+        let (thread, question) = (text(&started.line()["thread_id"]), &started.line()["interrupts"][0]);
+        let parents = question["parents"].as_array().expect("a list");
+        let container = parents.iter().find(|parent| parent["takes_data"] == true).expect("a container");
+        let setting = json!({text(&container["id"]): 1}).to_string();
+        done(place.run(&["threads", "resume", &thread, "--answers", &setting]).await);
+        done(place.run(&["answer", &text(&question["id"]), word]).await);
+        let ended = done(place.run(&["threads", "show", &thread]).await);
+        assert_eq!(ended.line()["state"], json!({"first": value, "setting": 1}), "{word}");
+    }
+    let started = done(place.run(&["run", "gated", "--input", r#"{"budget": 1}"#]).await);
+    let (thread, stop) = (text(&started.line()["thread_id"]), text(&started.line()["interrupts"][0]["id"]));
+    let edit = place.run(&["threads", "state", "edit", &thread, "--values", "null"]).await;
+    assert_eq!(edit.code, Some(2), "{edit:?}");
+    assert!(
+        edit.line()["error"]["message"].as_str().is_some_and(|said| said.contains("an object of keys")),
+        "{edit:?}"
+    );
+    done(place.run(&["answer", &stop, "null"]).await);
+    assert_eq!(done(place.run(&["threads", "show", &thread]).await).line()["status"], "succeeded");
+}
+
 #[tokio::test]
 async fn a_resume_amends() {
     let place = Place::with_flows();

@@ -171,6 +171,35 @@ async fn steps_of_the_waiting_superstep_are_not_repeated_unasked() {
     assert_eq!(refused["steps"], steps);
 }
 
+/// A thread that goes back to a line that it had left leaves the one that it is
+/// on, and what was paid there.
+#[tokio::test]
+async fn steps_of_the_line_that_is_left_are_not_repeated_unasked() {
+    let place = Place::with_flows();
+    let server = place.up().await;
+    let api = &server.api;
+    let thread = api.start("trip", json!({"budget": 1})).await;
+    api.answer(&api.question(&thread).await, json!({"approved": false})).await.is(202);
+    api.rested(&thread).await;
+    let (state, runs) = (format!("threads/{thread}/state"), format!("threads/{thread}/runs"));
+    let (ask, call_off) = (api.checkpoint(&thread, &["ask"]).await, api.checkpoint(&thread, &["call_off"]).await);
+    api.post(&runs, &json!({"checkpoint_id": ask})).await.is(202);
+    api.answer(&api.question(&thread).await, yes()).await.is(202);
+    let booked = api.rested(&thread).await;
+    assert_eq!((&booked["state"]["outcome"], place.ran("pay")), (&json!("booked for 1"), 1));
+
+    let steps = json!([{"address": "trip/book@2", "name": "pay"}]);
+    let replay = json!({"checkpoint_id": call_off});
+    let edit = json!({"at": call_off, "values": {"budget": 2}, "as_node": "gather"});
+    for (path, body) in [(&runs, replay), (&state, edit)] {
+        assert_eq!(api.post(path, &body).await.problem(409, "re-executes")["steps"], steps);
+    }
+    let shown = api.get(&format!("threads/{thread}/checkpoints/{call_off}")).await.is(200);
+    assert_eq!((&shown["steps"], api.rested(&thread).await), (&steps, booked), "said before, and nothing changed");
+    api.post(&runs, &json!({"checkpoint_id": call_off, "re_execute": true})).await.is(202);
+    assert_eq!(api.rested(&thread).await["state"]["outcome"], "called off");
+}
+
 #[tokio::test]
 async fn an_edit_can_end_a_run_and_bring_a_cancelled_one_back() {
     let place = Place::with_flows();

@@ -125,7 +125,7 @@ async fn a_refused_amendment_changes_nothing() {
     let before = (engine.detail(&thread).await, engine.history(&thread).await, runs.all());
     let to = |node: &str| vec![Goto::Node(node.to_owned())];
     let refused = engine.amend(&thread, json!({}), to("nowhere"), NOTHING).await;
-    assert!(matches!(refused, Err(RequestError::Edit(EditRefused::UnknownNode(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(RequestError::Edit(EditRefused::UnknownNode { .. }))), "{refused:?}");
     for update in [json!({"nothing": 1}), json!({"got": "no object"}), json!({"log": 1})] {
         let refused = engine.amend(&thread, update.clone(), to("extra"), NOTHING).await;
         assert!(matches!(refused, Err(RequestError::InvalidInput(_))), "{update}: {refused:?}");

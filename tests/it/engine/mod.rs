@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod faults;
 mod graphs;
+mod guard;
 mod inside;
 mod lease;
 mod load;

@@ -145,6 +145,46 @@ async fn a_pause_of_a_thread_at_rest_is_made_there() {
     }
 }
 
+/// One `continue` releases what was paused twice, and so does an answer to the
+/// stop that is listed.
+#[tokio::test]
+async fn pauses_do_not_stack() {
+    for by_id in [false, true] {
+        let runs = Runs::default();
+        let world = world({
+            let runs = runs.clone();
+            move || {
+                flow("flow", |g| {
+                    g.node("plain", asks("plain", &runs)).edge(START, "plain");
+                })
+            }
+        });
+        let engine = world.engine().await;
+        let thread = engine.start("flow", json!({})).await;
+        open(&engine, &thread, "parked").await;
+        let mut stops = Vec::new();
+        for now in [false, true, false] {
+            engine.engine.pause(&thread, now, &operator()).await.expect("taken");
+            engine.idles().await;
+            let paused = open(&engine, &thread, "parked").await;
+            assert_eq!(names(&paused), ["pause", "plain?"], "one stop, however often it was asked for");
+            stops.push(paused[0].1.id.clone());
+        }
+        assert!(stops.iter().all(|stop| *stop == stops[0]), "{stops:?}");
+        let engine = restarted(&world, engine).await;
+        if by_id {
+            engine.vote(&stops[0], &operator(), json!(null)).await.expect("accepted");
+        } else {
+            engine.resume(&thread, [], CONTINUE).await.expect("accepted");
+        }
+        engine.idles().await;
+        let asked = open(&engine, &thread, "parked").await;
+        assert_eq!((names(&asked), runs.of("plain")), (vec!["plain?"], 1));
+        answer(&engine, &asked[0].1, json!("yes")).await;
+        assert_eq!(engine.rests(&thread, "succeeded").await.state["got"], json!({"plain": "yes"}));
+    }
+}
+
 #[tokio::test]
 async fn a_pause_of_a_failed_thread_hides_no_failure() {
     let runs = Runs::default();

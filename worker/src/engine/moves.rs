@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-use countersign_kernel::graph::CompiledGraph;
+use countersign_kernel::graph::{CompiledGraph, START};
 use countersign_kernel::ids::{CheckpointId, FrameId, InterruptId, RunId, ThreadId};
 use countersign_kernel::machine::{
     Amend, Archived, Edit, EditRefused, Next, Point, Position, Rest, Resume, StepChanges, Taken, fork,
@@ -138,7 +138,11 @@ impl Engine {
     pub async fn replay(&self, request: &ReplayRequest, reply: &Reply<'_>) -> Result<Started, RequestError> {
         let thread = &request.thread;
         let chain = self.inner.store.archived(thread, &request.checkpoint).await?;
-        let guard = (!request.re_execute).then(|| StepGuard { from: request.checkpoint.clone(), leaves: true });
+        let guard = (!request.re_execute).then(|| StepGuard {
+            from: request.checkpoint.clone(),
+            leaves: true,
+            anew: Vec::new(),
+        });
         let held = self.inner.store.load(thread).await?;
         let graph = Arc::clone(self.graph(&held.graph)?);
         let expected_head = held.checkpoint.id.clone();
@@ -256,10 +260,7 @@ impl Engine {
         if request.expected_head.as_ref().is_some_and(|seen| seen != newest) {
             return Err(Refusal::ThreadChanged.into());
         }
-        let guard = (!re_execute).then(|| StepGuard {
-            from: request.at.clone().unwrap_or_else(|| newest.clone()),
-            leaves: request.frame.is_none(),
-        });
+        let from = request.at.clone().unwrap_or_else(|| newest.clone());
         let before = position.points();
         let (checkpoint, mut head) = match (&request.frame, &request.at) {
             (Some(frame), _) => {
@@ -303,6 +304,14 @@ impl Engine {
                 .map(|(edited, _)| edited.next_nodes().into_iter().map(str::to_owned).collect())
                 .unwrap_or_default(),
         };
+        // As the input it begins from the start, whatever was done before. Where
+        // nothing is due, nothing is done again.
+        let begins = request.frame.is_none() && request.edit.as_node.as_deref() == Some(START);
+        let guard = (!re_execute && !next.is_empty()).then(|| StepGuard {
+            from,
+            leaves: request.frame.is_none(),
+            anew: if begins { next.clone() } else { Vec::new() },
+        });
         let detail = json!({
             "checkpoint": checkpoint.as_str(), "as_node": request.edit.as_node,
             "at": request.at.as_ref().map(CheckpointId::as_str), "frame": request.frame.as_ref().map(FrameId::as_str),
@@ -336,10 +345,10 @@ impl Engine {
     pub(super) async fn amendments(
         &self,
         request: &mut ResumeRequest,
-    ) -> Result<(Option<HeadMove>, Vec<Message>), RequestError> {
+    ) -> Result<(Option<HeadMove>, Option<StepGuard>), RequestError> {
         let updates = self.updates_of_stops(request).await?;
         if request.amend.is_empty() && updates.is_empty() {
-            return Ok((None, Vec::new()));
+            return Ok((None, None));
         }
         let mut held = self.inner.store.load(&request.thread).await?;
         let graph = Arc::clone(self.graph(&held.graph)?);
@@ -348,6 +357,12 @@ impl Engine {
         let mut rows = Rows { seq: root.seq + 1, ..root };
         let before = position.points();
         let mut amend = std::mem::take(&mut request.amend);
+        // A thread that has ended begins again at these nodes.
+        let guard = (!request.re_execute && position.tasks.is_empty()).then(|| StepGuard {
+            from: head.expected_head.clone(),
+            leaves: false,
+            anew: amend.goto.iter().map(|goto| goto.node().to_owned()).collect(),
+        });
         let mut kept: BTreeSet<FrameId> = BTreeSet::new();
         for (id, update) in updates {
             let by = vec![request.principal.clone()];
@@ -381,7 +396,7 @@ impl Engine {
         }
         head.closed =
             Closing::Some(superseded(&before, &position).into_iter().map(|(id, _)| (id, PointEnd::Released)).collect());
-        Ok((Some(head), Vec::new()))
+        Ok((Some(head), guard))
     }
 
     /// Takes the answers that are data for a break or pause out of a request.

@@ -107,6 +107,9 @@ pub struct ResumeRequest {
     pub answers: BTreeMap<InterruptId, Value>,
     /// More state and more tasks for the superstep that waits (R5).
     pub amend: Amend,
+    /// Whether what an amendment starts in a thread that has ended may do again
+    /// steps that were done (R13).
+    pub re_execute: bool,
     /// The parts that name no point.
     pub resume: Resume,
     /// Who asks; answers count as theirs.
@@ -125,6 +128,7 @@ impl ResumeRequest {
             thread,
             answers: BTreeMap::new(),
             amend: Amend::default(),
+            re_execute: false,
             resume: Resume::default(),
             principal: Principal::service("local"),
             operator: false,
@@ -198,7 +202,7 @@ impl Engine {
     }
 
     async fn resume_known(&self, mut request: ResumeRequest) -> Result<Accepted, RequestError> {
-        let (amended, mut messages) = self.amendments(&mut request).await?;
+        let (amended, guard) = self.amendments(&mut request).await?;
         let replaced = self.replaced(&request).await?;
         let via = Via { channel: "api", identified: "token" };
         let votes = request
@@ -224,14 +228,14 @@ impl Engine {
             votes,
             resume: request.resume,
             amended,
+            guard,
             requested_by: request.principal,
             job: self.job(),
             now: self.inner.clock.now(),
         };
         let accepted = self.inner.store.resume(command, request.idempotency).await?;
         if let Accepted::Committed(wake) = &accepted {
-            messages.extend(wake.clone());
-            messages.into_iter().for_each(|message| self.hand_over(message));
+            wake.iter().for_each(|message| self.hand_over(message.clone()));
         }
         Ok(accepted)
     }

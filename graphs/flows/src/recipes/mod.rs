@@ -49,7 +49,10 @@ mod retry;
 mod review_round;
 mod tool_call;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
+use countersign_kernel::graph::{CompileError, CompiledGraph};
 use serde_json::Value;
 
 pub use agent::{Message, Model, agent};
@@ -61,6 +64,25 @@ pub use input::bank_details;
 pub use retry::quote;
 pub use review_round::{Review, contract, review_round};
 pub use tool_call::{Call, Reviewed, Rule, review, tool_call};
+
+/// Every recipe, to serve them: see `ops/examples/recipes.rs`.
+///
+/// # Errors
+/// A recipe is not sound; its tests see to it that it is.
+pub fn all(outside: &Arc<dyn Outside>, model: Arc<dyn Model>) -> Result<Vec<CompiledGraph>, CompileError> {
+    let outside = || Arc::clone(outside);
+    Ok(vec![
+        close_account(outside())?,
+        letter(outside())?,
+        bank_details(outside())?,
+        tool_call(outside())?,
+        agent(model, outside())?,
+        notice(outside())?,
+        contract()?,
+        tender()?,
+        quote(outside())?,
+    ])
+}
 
 /// What the recipes reach outside: the one thing to replace by a client of
 /// your own.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::complete::{check_target, check_writes, decide, reduce_writes};
+use super::complete::{check_target, check_writes, decide};
+use super::given::{add_fault, check_types, reduce_each};
 use super::points::BorderReason;
 use super::route::Due;
 use super::settle::{StepChanges, new_checkpoint};
@@ -50,8 +51,13 @@ impl Amend {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EditRefused {
     /// No such node.
-    #[error("the graph has no node `{0}`")]
-    UnknownNode(String),
+    #[error("the graph has no node `{node}`{}; known: {}", meant(.node, .known), .known.join(", "))]
+    UnknownNode {
+        /// The name.
+        node: String,
+        /// The names that could stand there.
+        known: Vec<String>,
+    },
     /// Several nodes ran last, so the edit has to say as which it counts.
     #[error("several nodes ran last ({}): say as which node this counts", .0.join(", "))]
     Ambiguous(Vec<String>),
@@ -147,14 +153,14 @@ impl Position {
     fn edited_as(&self, graph: &CompiledGraph, edit: &Edit) -> Result<String, EditRefused> {
         match &edit.as_node {
             Some(node) if node == START || node == END_NAME || graph.nodes.contains_key(node) => Ok(node.clone()),
-            Some(node) => Err(EditRefused::UnknownNode(node.clone())),
+            Some(node) => Err(unknown_node(graph, node, &[START, END_NAME])),
             None => {
                 // A newer graph may have lost a node that ran.
                 let mut ran = self.ran.iter().filter(|node| graph.nodes.contains_key(*node));
                 match (ran.next(), ran.next()) {
                     (None, _) => self.ran.first().map_or(Ok(START.to_owned()), |gone| {
                         // As the input would start the flow anew.
-                        Err(EditRefused::UnknownNode(gone.clone()))
+                        Err(unknown_node(graph, gone, &[START, END_NAME]))
                     }),
                     (Some(node), None) => Ok(node.clone()),
                     (Some(_), Some(_)) => Err(EditRefused::Ambiguous(self.ran.iter().cloned().collect())),
@@ -195,22 +201,26 @@ impl Position {
         graph: &CompiledGraph,
         writes: &[(String, Value)],
     ) -> Result<(StepChanges, Arc<StateView>), EditRefused> {
-        let unknown = writes.iter().filter(|(key, _)| !graph.keys.contains_key(key));
-        let faults: Vec<Fault> = unknown.map(|(key, _)| Fault::at_member(key, "is no key of this graph")).collect();
-        if !faults.is_empty() {
-            return Err(EditRefused::Invalid(faults));
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            writes.iter().cloned().partition(|(key, _)| graph.keys.contains_key(key));
+        let mut faults: Vec<Fault> =
+            unknown.iter().map(|(key, _)| Fault::at_member(key, "is no key of this graph")).collect();
+        for write in &known {
+            if let Err(message) = check_writes(graph, std::slice::from_ref(write)) {
+                add_fault(&mut faults, &write.0, message);
+            }
         }
-        check_writes(graph, writes).map_err(invalid)?;
-        let changes = reduce_writes(graph, &self.state, writes).map_err(invalid)?;
+        let changes = reduce_each(graph, &self.state, &known, &mut faults);
         let mut values = self.state.values().clone();
         for (key, change) in &changes {
             values.apply(key, change);
         }
         let state = StateView::new(values);
         if !changes.is_empty() {
-            state.typed(graph.codec.as_ref()).map_err(|fault| {
-                EditRefused::Invalid(vec![Fault::at(format!("/{}", fault.key()), fault.to_string())])
-            })?;
+            check_types(graph, &state, &mut faults);
+        }
+        if !faults.is_empty() {
+            return Err(EditRefused::Invalid(faults));
         }
         Ok((changes, Arc::new(state)))
     }
@@ -228,7 +238,8 @@ impl Position {
         outside: Outside<'_>,
     ) -> Result<StepChanges, EditRefused> {
         for target in &amend.goto {
-            check_target(graph, target, String::new).map_err(|_| EditRefused::UnknownNode(target.node().to_owned()))?;
+            let besides: &[&str] = if matches!(target, Goto::Node(_)) { &[END_NAME] } else { &[] };
+            check_target(graph, target, String::new).map_err(|_| unknown_node(graph, target.node(), besides))?;
         }
         let writes: Vec<_> = amend.update.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let (changes, state) = self.written(graph, &writes)?;
@@ -348,6 +359,18 @@ impl Position {
             }
         }
     }
+}
+
+/// A name that is no node's, nor one of those that may stand for one here.
+fn unknown_node(graph: &CompiledGraph, node: &str, besides: &[&str]) -> EditRefused {
+    let known = graph.nodes.keys().map(String::as_str).chain(besides.iter().copied());
+    EditRefused::UnknownNode { node: node.to_owned(), known: known.map(str::to_owned).collect() }
+}
+
+/// The name that differs in its case only, if one does.
+fn meant(node: &str, known: &[String]) -> String {
+    let meant = known.iter().find(|name| name.eq_ignore_ascii_case(node));
+    meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 fn invalid(message: impl Into<String>) -> EditRefused {

@@ -12,6 +12,7 @@ mod edit;
 mod fit;
 mod fork;
 mod frames;
+mod given;
 mod live;
 mod note;
 mod plan;

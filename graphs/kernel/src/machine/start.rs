@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::complete::{decide, reduce_writes};
+use super::complete::decide;
+use super::given::{add_fault, check_types, reduce_each};
 use super::route::Due;
 use super::settle::{StepChanges, new_checkpoint};
 use super::{Budget, FramePlace, Outside, Position, Source};
@@ -91,20 +92,19 @@ impl Position {
         follows: bool,
     ) -> Result<StepChanges, Vec<Fault>> {
         let (writes, mut faults) = read_input(graph, input)?;
-        let changes = reduce_writes(graph, &self.state, &writes).map_err(|message| vec![Fault::at("", message)])?;
+        let changes = reduce_each(graph, &self.state, &writes, &mut faults);
         let mut values = self.state.values().clone();
         for (key, change) in &changes {
             values.apply(key, change);
         }
-        let missing = graph.keys.values().filter(|key| key.required && values.get(&key.name).is_none());
-        faults.extend(missing.map(|key| Fault::at_member(&key.name, "is missing")));
+        for key in graph.keys.values().filter(|key| key.required && values.get(&key.name).is_none()) {
+            add_fault(&mut faults, &key.name, "is missing");
+        }
+        let state = StateView::new(values);
+        check_types(graph, &state, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
-        let state = StateView::new(values);
-        state
-            .typed(graph.codec.as_ref())
-            .map_err(|fault| vec![Fault::at(format!("/{}", fault.key()), fault.to_string())])?;
         let mut due = Due::default();
         for target in decide(graph, START, &state).map_err(|message| vec![Fault::at("", message)])? {
             due.add(target);

@@ -28,10 +28,7 @@ impl Question {
             Self::Form { schema } => return form::validate(schema, map),
         };
         for name in map.keys().filter(|name| !allowed.contains(&name.as_str())) {
-            faults.push(Fault::at_member(
-                name,
-                format!("unknown member; a {} is answered with {}", self.kind(), self.example()),
-            ));
+            faults.push(Fault::at_member(name, format!("unknown member; the answer looks like {}", self.example())));
         }
         match self {
             Self::Input { .. } => {

@@ -133,6 +133,11 @@ pub trait State: Sized + Send + Sync + 'static {
     /// A required key is missing, or a value does not fit its field.
     fn decode(values: &Values) -> Result<Self, StateFault>;
 
+    /// All for which [`decode`](Self::decode) refuses them, key by key.
+    fn faults(values: &Values) -> Vec<StateFault> {
+        Self::decode(values).err().into_iter().collect()
+    }
+
     /// Brings the struct up to date with one change, at the cost of the change.
     ///
     /// # Errors
@@ -220,6 +225,8 @@ pub fn decode_value<T: DeserializeOwned>(key: &str, value: &Value) -> Result<T, 
 /// The typed layer behind one pointer, so that graphs are untyped inside.
 pub(crate) trait StateCodec: Send + Sync {
     fn decode(&self, values: &Values) -> Result<Arc<dyn Any + Send + Sync>, StateFault>;
+    /// All that is wrong with values that cannot be decoded.
+    fn faults(&self, values: &Values) -> Vec<StateFault>;
     /// Patches in place; `false` if the typed value must be decoded anew.
     fn patch(&self, typed: &mut Arc<dyn Any + Send + Sync>, changes: &[(String, Change)]) -> bool;
 }
@@ -237,6 +244,10 @@ impl<S: State> StateCodec for TypedCodec<S> {
         Ok(Arc::new(S::decode(values)?))
     }
 
+    fn faults(&self, values: &Values) -> Vec<StateFault> {
+        S::faults(values)
+    }
+
     fn patch(&self, typed: &mut Arc<dyn Any + Send + Sync>, changes: &[(String, Change)]) -> bool {
         let Some(state) = Arc::get_mut(typed).and_then(|any| any.downcast_mut::<S>()) else {
             return false;
@@ -251,6 +262,10 @@ pub(crate) struct UntypedCodec;
 impl StateCodec for UntypedCodec {
     fn decode(&self, _: &Values) -> Result<Arc<dyn Any + Send + Sync>, StateFault> {
         Ok(Arc::new(()))
+    }
+
+    fn faults(&self, _: &Values) -> Vec<StateFault> {
+        Vec::new()
     }
 
     fn patch(&self, _: &mut Arc<dyn Any + Send + Sync>, _: &[(String, Change)]) -> bool {

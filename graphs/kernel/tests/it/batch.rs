@@ -3,6 +3,7 @@
 use std::fmt::Error;
 
 use countersign_kernel::context::Slot;
+use countersign_kernel::driver::Driver;
 use countersign_kernel::graph::CompiledGraph;
 use countersign_kernel::machine::Rest;
 use countersign_kernel::node::NodeError;
@@ -39,6 +40,32 @@ fn three_slots_get_three_ids_and_each_its_own_answer() {
     answer_ids(&mut run, &[(&points[2].id, json!("Z")), (&points[0].id, json!("X")), (&points[1].id, json!("Y"))])
         .expect("open");
     assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!(["X", "Y", "Z"])));
+}
+
+#[test]
+fn slots_stand_in_call_order_whatever_tools_they_call() {
+    let tools = ["write", "read", "write", "ask", "read", "a", "z", "m", "write", "b", "ask", "a"];
+    let called: Vec<String> = tools.iter().enumerate().map(|(i, tool)| format!("{tool}{i}")).collect();
+    let mut run = start(single(with(&(), move |cx, ()| async move {
+        let slots = tools.iter().enumerate().map(|(i, tool)| Slot::new("call", format!("{tool}{i}")).named(*tool));
+        let results: Vec<Value> =
+            cx.batch("tools", slots.collect(), |cx, call: String| async move { cx.interrupt(call).await }).await?;
+        Ok(Writes::none().with("last", &results))
+    })));
+    let asked = |run: &Driver| run.points().into_iter().map(|point| point.payload).collect::<Vec<_>>();
+    assert_eq!(json!(asked(&run)), json!(called));
+    let addresses: Vec<_> = tools.iter().enumerate().map(|(i, tool)| format!("g/n@0/{tool}[{i}]:call")).collect();
+    assert_eq!(run.points().iter().map(|point| point.address.to_string()).collect::<Vec<_>>(), addresses);
+
+    // Also those that are left, and the results.
+    let points = run.points();
+    answer_ids(&mut run, &[(&points[10].id, json!("ask10")), (&points[2].id, json!("write2"))]).expect("open");
+    let left: Vec<_> = called.iter().filter(|call| !matches!(call.as_str(), "ask10" | "write2")).collect();
+    assert_eq!(json!(asked(&run)), json!(left));
+    let answers: Vec<_> = run.points().into_iter().map(|point| (point.id, point.payload)).collect();
+    let answers: Vec<_> = answers.iter().rev().map(|(id, call)| (id, call.clone())).collect();
+    answer_ids(&mut run, &answers).expect("open");
+    assert_eq!((run.rest(), &run.state()["last"]), (Rest::Succeeded, &json!(called)));
 }
 
 #[test]

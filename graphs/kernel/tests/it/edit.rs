@@ -237,15 +237,20 @@ fn an_edit_that_does_not_fit_is_refused_and_changes_nothing() {
     let runs = Runs::default();
     let mut run = start(plain(&runs));
     let before = (run.points(), run.history());
-    assert_eq!(
-        edit(&mut run, json!({}), Some("nowhere")),
-        Err(Refused::Edit(EditRefused::UnknownNode("nowhere".into())))
-    );
+    for (name, said) in [("nowhere", "`nowhere`; known: "), ("start", "`start`; did you mean `START`?; known: ")] {
+        let (node, message) = unknown_node(edit(&mut run, json!({}), Some(name)));
+        assert_eq!(node, name);
+        assert!(message.contains(said) && message.ends_with(", START, END"), "{message}");
+    }
     let unknown = edit(&mut run, json!({"lost": 1, "last": 1}), Some("a"));
     assert_eq!(unknown, Err(Refused::Invalid(vec![Fault::at("/lost", "is no key of this graph")])));
     for values in [json!({"log": "text"}), json!({"sum": "1"}), json!({"last": "x".repeat(5 << 20)})] {
         assert!(matches!(edit(&mut run, values, Some("a")), Err(Refused::Invalid(_))));
     }
+    let refused = edit(&mut run, json!({"lost": 1, "log": "text", "sum": "1", "last": "x".repeat(5 << 20)}), Some("a"));
+    let Err(Refused::Invalid(faults)) = refused else { panic!("{refused:?}") };
+    let pointers: Vec<_> = faults.iter().map(|fault| fault.pointer.as_str()).collect();
+    assert_eq!(pointers, ["/lost", "/last", "/log", "/sum"], "all at once");
     assert_eq!((run.points(), run.history()), before);
 
     let mut flow = Graph::<Typed>::new("typed", 1);

@@ -56,11 +56,22 @@ fn missing_and_unknown_keys_are_all_named_at_once() {
 fn values_of_another_type_are_named() {
     assert_eq!(refused(json!({"person": "Ann", "days": -1})), ["/days"]);
     assert_eq!(refused(json!({"person": "Ann", "days": 1, "half": "yes"})), ["/half"]);
-    assert_eq!(refused(json!({"person": "Ann", "days": 1, "notes": "one"})), [""]);
+    assert_eq!(refused(json!({"person": "Ann", "days": 1, "notes": "one"})), ["/notes"]);
     assert_eq!(refused(json!({"person": "Ann", "days": 1, "notes": [1]})), ["/notes"]);
     for input in [json!(null), json!("Ann"), json!([{"person": "Ann", "days": 1}])] {
         assert_eq!(refused(input), [""]);
     }
+}
+
+#[test]
+fn all_that_does_not_fit_is_named_at_once() {
+    let faulty = json!({"person": 7, "days": "many", "half": "yes", "notes": "one", "reason": 1, "dais": 1});
+    assert_eq!(refused(faulty), ["/dais", "/notes", "/person", "/days", "/reason", "/half"]);
+    // A key has one fault, the first; what is missing is named beside what does not fit.
+    assert_eq!(refused(json!({"half": 0, "notes": {}, "days": -1})), ["/notes", "/person", "/days", "/half"]);
+    let faults = now(Driver::start(leave(), json!({"person": "Ann", "days": 1.5, "notes": 1}))).expect_err("bad input");
+    let messages: Vec<_> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    assert!(messages[0].contains("a list to append") && messages[1].contains("expected u32"), "{messages:?}");
 }
 
 #[test]

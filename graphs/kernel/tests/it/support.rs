@@ -8,7 +8,7 @@ use countersign_kernel::context::Context;
 use countersign_kernel::driver::{Driver, Refused, RunRequest};
 use countersign_kernel::graph::{CompiledGraph, GraphBuilder, START};
 use countersign_kernel::ids::{CheckpointId, InterruptId};
-use countersign_kernel::machine::{Amend, Edit, Point, Resume};
+use countersign_kernel::machine::{Amend, Edit, EditRefused, Point, Resume};
 use countersign_kernel::node::{Goto, NodeResult, Outcome, SharedBody, body_fn};
 use countersign_kernel::ports::Clock;
 use countersign_kernel::state::{Reducer, Writes};
@@ -24,6 +24,19 @@ pub(crate) const RESUME_ALL: Resume = Resume { resume_all: true, ..NOTHING };
 /// Polls once: nothing in these tests waits for anything outside.
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     future.now_or_never().expect("nothing here waits for I/O")
+}
+
+/// The name that a refusal says is no node's, and what it says.
+#[track_caller]
+pub(crate) fn unknown_node<T: std::fmt::Debug>(refused: Result<T, Refused>) -> (String, String) {
+    match refused {
+        Err(Refused::Edit(edit @ EditRefused::UnknownNode { .. })) => {
+            let message = edit.to_string();
+            let EditRefused::UnknownNode { node, .. } = edit else { return Default::default() };
+            (node, message)
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Counts by name; clones share the counts.

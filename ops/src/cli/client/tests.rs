@@ -106,6 +106,53 @@ async fn a_conflict_says_who_decided_what_and_when() {
     assert_eq!(problem.reason(), "d");
 }
 
+fn problem(document: Value) -> Problem {
+    serde_json::from_value(document).expect("a problem")
+}
+
+#[test]
+fn a_request_that_was_dropped_says_why_and_where_the_present_one_is() {
+    let dropped = |became: &str, closed_by: Option<&str>, replaced_by: Option<&str>| {
+        problem(json!({
+            "type": "urn:countersign:problem:superseded", "title": "The request no longer waits", "status": 409,
+            "detail": "the request no longer waits: it was superseded", "became": became, "closed_by": closed_by,
+            "replaced_by": replaced_by, "at": "2026-01-02T03:04:05Z",
+        }))
+    };
+    let edited = dropped("superseded", Some("edited"), Some("abc"));
+    assert_eq!(
+        edited.to_string(),
+        "The request no longer waits (409): the state of its thread was edited at 2026-01-02T03:04:05Z; nothing was \
+         recorded; asked in its place: abc (countersign interrupts show abc)"
+    );
+    assert!(edited.to_string().ends_with(&edited.reason()));
+    let cancelled = dropped("superseded", Some("cancelled"), None).reason();
+    assert!(cancelled.contains("was cancelled") && cancelled.ends_with("nothing is asked in its place now"));
+    assert!(dropped("withdrawn", None, None).reason().starts_with("the flow withdrew it"));
+}
+
+#[test]
+fn a_refusal_says_nothing_twice() {
+    let said =
+        |title: &str, detail: &str| problem(json!({"title": title, "status": 409, "detail": detail})).to_string();
+    for (title, detail) in [
+        ("The thread has changed", "the thread has changed meanwhile"),
+        ("There is no such thread", "there is no thread `t-1`"),
+        ("The thread is being run", "the thread is running"),
+        ("There is no such graph", "there is no graph `x`; known: expense"),
+    ] {
+        assert_eq!(said(title, detail), format!("{detail} (409)"));
+    }
+    let other = said("Nothing to retry", "no task of the thread has failed");
+    assert_eq!(other, "Nothing to retry (409): no task of the thread has failed");
+    assert_eq!(said("Refused", ""), "Refused (409)");
+    let faults = problem(json!({
+        "title": "The values do not fit the state", "status": 422, "errors": [{"pointer": "/a", "message": "no number"}],
+        "detail": "nothing was changed; mend what `errors` lists and send it again",
+    }));
+    assert_eq!(faults.to_string(), "The values do not fit the state (422): nothing was changed: /a: no number");
+}
+
 #[tokio::test]
 async fn somebody_elses_server_is_recognised() {
     let (client, _) = server(&["404 <html>"]).await;

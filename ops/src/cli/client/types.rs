@@ -44,13 +44,13 @@ impl Problem {
         self.r#type.rsplit(['/', ':', '#']).next() == Some(name)
     }
 
-    /// The faults alone if there are any, else what was decided instead, else
-    /// the detail.
+    /// The faults alone if there are any, else what was decided or came
+    /// instead, else the detail.
     #[must_use]
     pub fn reason(&self) -> String {
         if self.errors.is_empty() {
-            return match self.decided() {
-                Some(decided) => decided,
+            return match self.instead() {
+                Some(instead) => instead,
                 None if self.detail.is_empty() => self.title.clone(),
                 None => self.detail.clone(),
             };
@@ -60,6 +60,58 @@ impl Problem {
             pointer => format!("{pointer}: {}", error.message),
         });
         faults.collect::<Vec<_>>().join("; ")
+    }
+
+    fn instead(&self) -> Option<String> {
+        self.decided().or_else(|| self.dropped())
+    }
+
+    /// What dropped a request and where the present one is, where that is why.
+    fn dropped(&self) -> Option<String> {
+        if !self.is("superseded") {
+            return None;
+        }
+        let text = |name: &str| self.more.get(name).and_then(Value::as_str);
+        let became = text("became")?;
+        let why = match (became, text("closed_by")) {
+            ("released", _) => "the flow went on without an answer",
+            ("withdrawn", _) => "the flow withdrew it",
+            (_, Some("edited")) => "the state of its thread was edited",
+            (_, Some("replayed")) => "its thread was run again from a checkpoint",
+            (_, Some("restarted")) => "its thread was given new input",
+            (_, Some("cancelled")) => "its thread was cancelled",
+            _ => "the flow has moved on",
+        };
+        let at = text("at").map(|at| format!(" at {at}")).unwrap_or_default();
+        let instead = match (became, text("replaced_by")) {
+            (_, Some(id)) => {
+                format!("; asked in its place: {id} (countersign interrupts show {id})")
+            }
+            ("superseded", None) => "; nothing is asked in its place now".to_owned(),
+            (_, None) => String::new(),
+        };
+        Some(plain(&format!("{why}{at}; nothing was recorded{instead}")))
+    }
+
+    /// The detail for people who see the faults below it: what is said of
+    /// members of the document is for machines.
+    fn said(&self) -> String {
+        let parts = self.detail.split("; ").filter(|part| self.errors.is_empty() || !part.contains("`errors`"));
+        parts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Whether the detail says what the title says, in more words.
+    fn repeats_its_title(&self) -> bool {
+        const SMALL: [&str; 16] = [
+            "a", "already", "an", "at", "been", "being", "has", "is", "it", "no", "of", "such", "the", "there", "this",
+            "to",
+        ];
+        let words = |text: &str| -> Vec<String> {
+            let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            words.map(str::to_lowercase).filter(|word| !SMALL.contains(&word.as_str())).collect()
+        };
+        let (title, detail) = (words(&self.title), words(&self.detail));
+        !title.is_empty() && title.iter().all(|word| detail.iter().any(|said| said.starts_with(word.as_str())))
     }
 
     /// Who decided what and when, where that is why.
@@ -80,12 +132,17 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let title = if self.title.is_empty() { "refused" } else { &self.title };
-        write!(f, "{title} ({})", self.status)?;
-        if let Some(decided) = self.decided() {
-            return write!(f, ": {decided}");
+        if let Some(instead) = self.instead() {
+            return write!(f, "{title} ({}): {instead}", self.status);
         }
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
+        let said = self.said();
+        if self.repeats_its_title() {
+            write!(f, "{said} ({})", self.status)?;
+        } else {
+            write!(f, "{title} ({})", self.status)?;
+            if !said.is_empty() {
+                write!(f, ": {said}")?;
+            }
         }
         if !self.errors.is_empty() {
             write!(f, ": {}", self.reason())?;

@@ -14,7 +14,7 @@ impl Pages {
         self.state.engine.store().history(&thread, None, None, 50).await.expect("read")
     }
 
-    async fn edit(&self, thread: &str, values: Value, as_node: Option<&str>) -> CheckpointId {
+    pub(super) async fn edit(&self, thread: &str, values: Value, as_node: Option<&str>) -> CheckpointId {
         let edit = EditRequest {
             thread: ThreadId::parse(thread).expect("id"),
             edit: Edit { values: values.as_object().cloned(), as_node: as_node.map(str::to_owned) },

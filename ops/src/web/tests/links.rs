@@ -1,5 +1,6 @@
 //! Personal links: looking decides nothing, posting decides once.
 
+use countersign_kernel::graph::{END_NAME, START};
 use countersign_kernel::principal::Principal;
 use serde_json::json;
 
@@ -246,4 +247,29 @@ async fn a_request_that_no_longer_waits_says_so() {
         .post(&link, &format!("{form}&approved=true"))
         .await
         .expect(StatusCode::GONE, &["nothing was recorded", "No longer needed"]);
+    let said = "The case has ended: nothing is left to decide";
+    let page = pages.get(&link).await.expect(StatusCode::GONE, &["The case was cancelled", said]);
+    assert!(!page.body.contains("asked again"), "{}", page.body);
+}
+
+/// Whoever was asked before an edit is not promised a question that does not
+/// come any more.
+#[tokio::test]
+async fn a_request_of_a_case_that_has_ended_promises_no_other() {
+    let pages = Pages::new().await;
+    let by = Principal::person("starter@example.com");
+    for (thread, cancelled) in [("e-1", true), ("e-2", false)] {
+        let view = pages.start("expense", thread, expense("500")).await;
+        let link = pages.link("ann", &view);
+        pages.edit(thread, json!({"amount": "600.00"}), Some(START)).await;
+        let said = "has changed the data of the case";
+        pages.get(&link).await.expect(StatusCode::GONE, &[said, "you will be asked again"]);
+        if cancelled {
+            pages.state.engine.cancel(&view.thread, &by).await.expect("cancelled");
+        } else {
+            pages.edit(thread, Value::Null, Some(END_NAME)).await;
+        }
+        let page = pages.get(&link).await.expect(StatusCode::GONE, &[said, "nothing is left to decide"]);
+        assert!(!page.body.contains("asked again"), "{}", page.body);
+    }
 }

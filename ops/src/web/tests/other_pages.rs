@@ -1,5 +1,6 @@
 //! All other pages with samples, some of them hostile.
 
+use askama::Template as _;
 use countersign_notifier::LinkFault;
 
 use super::templates::{HOSTILE, NOW, keep, keep_page, site};
@@ -70,6 +71,7 @@ async fn the_pages_of_a_session() {
         status: status.to_owned(),
         attempts: 2,
         possibly_twice: detail.is_some(),
+        mail: detail.is_none().then(|| "0192f3c4-a1b2-7c3d-8e4f-5a6b7c8d9e0f".to_owned()),
         detail: detail.map(str::to_owned),
         at: moment(),
     };
@@ -115,16 +117,30 @@ async fn the_pages_of_a_session() {
         held_reason: Some("stopped after 5 attempts without progress".to_owned()),
         errors: vec![("pay#1".to_owned(), "the bank did not answer".to_owned())],
         next: vec!["manager".to_owned()],
-        waits: vec![WaitView {
-            id: "80fcfb93000000000000000000000abc".to_owned(),
-            kind: "Approval",
-            title: "Pay 12,480.00 EUR to Nordlicht Druck GmbH?".to_owned(),
-            address: "supplier_payment/manager".to_owned(),
-            asked_at: moment(),
-            deadline: Some(moment()),
-            votes: Some("0 of 1 votes".to_owned()),
-            deliveries: vec![delivery("sent", None), delivery("failed", Some("550 no such mailbox here"))],
-        }],
+        waits: vec![
+            WaitView {
+                id: "80fcfb93000000000000000000000abc".to_owned(),
+                kind: "Approval",
+                title: "Pay 12,480.00 EUR to Nordlicht Druck GmbH?".to_owned(),
+                address: "supplier_payment/manager".to_owned(),
+                asked_at: moment(),
+                deadline: Some(moment()),
+                says: None,
+                votes: Some("0 of 1 votes".to_owned()),
+                deliveries: vec![delivery("sent", None), delivery("failed", Some("550 no such mailbox here"))],
+            },
+            WaitView {
+                id: "90fcfb93000000000000000000000abc".to_owned(),
+                kind: "Stopped",
+                title: "supplier_payment/check@1".to_owned(),
+                address: "supplier_payment/check@1".to_owned(),
+                asked_at: moment(),
+                deadline: None,
+                says: Some(HOSTILE.to_owned()),
+                votes: None,
+                deliveries: Vec::new(),
+            },
+        ],
         waits_more: 3,
         state: state.clone(),
         frames: vec![frame],
@@ -132,6 +148,10 @@ async fn the_pages_of_a_session() {
         history: vec![step.clone(), HistoryRow { seq: 2, source: "superstep", current: false, ..step.clone() }, step],
     };
     keep_page("thread", &thread);
+    let html = thread.render().expect("renders");
+    assert_eq!(html.matches("supplier_payment/check@1").count(), 2, "once as a point, once as a sub-graph: {html}");
+    assert!(html.contains("/mailbox/0192f3c4-a1b2-7c3d-8e4f-5a6b7c8d9e0f\">the mail</a>"), "{html}");
+    assert_eq!(html.matches(&moment().exact).count(), 5, "runs and history: {html}");
     let steps = vec![("pay".to_owned(), "supplier_payment/pay@2".to_owned()), (HOSTILE.to_owned(), HOSTILE.to_owned())];
     let page = |again, refused| CheckpointPage {
         site: site(pages, true),
@@ -148,7 +168,12 @@ async fn the_pages_of_a_session() {
         again,
         refused,
     };
-    keep_page("checkpoint", &page(Some(AgainForm { busy: false, open: 2, steps }), Some("Look again once it rests.")));
+    let again = AgainForm { busy: false, open: 2, steps };
+    let refused = page(Some(again), Some("Look again once it rests."));
+    keep_page("checkpoint", &refused);
+    let html = refused.render().expect("renders");
+    assert!(html.contains("edit invoice-2026-0417 \\\n    --at 0192"), "{html}");
+    assert!(html.contains(" \\\n    --re-execute \\\n    --values"), "{html}");
     keep_page("checkpoint_plain", &page(Some(AgainForm { busy: false, open: 0, steps: Vec::new() }), None));
     keep_page("checkpoint_busy", &page(Some(AgainForm { busy: true, open: 1, steps: Vec::new() }), None));
     keep_page("checkpoint_reader", &page(None, None));

@@ -83,7 +83,7 @@ fn sample<'a, A>(pages: &'a Pages, ask: &Ask<A>) -> Sample<'a> {
         request: Some(standing.clone()),
         answered: None,
     };
-    Sample { pages, case: Case { view, request, standing, admitted: true, successor: None } }
+    Sample { pages, case: Case { view, request, standing, admitted: true, successor: None, ended: false } }
 }
 
 impl Sample<'_> {
@@ -198,6 +198,50 @@ async fn requests_of_every_kind() {
     }
 }
 
+/// What the flow proposes stands in the form, as words and nothing else.
+#[tokio::test]
+async fn the_defaults_of_a_form_stand_in_it() {
+    let pages = &Pages::new().await;
+    let schema = json!({
+        "type": "object",
+        "required": ["insured"],
+        "properties": {
+            "line": {"type": "string", "maxLength": 80, "default": HOSTILE},
+            "text": {"type": "string", "default": "</textarea><script>alert(1)</script>"},
+            "amount": {"type": "number", "default": 12.5},
+            "copies": {"type": "integer", "default": 0},
+            "due": {"type": "string", "format": "date", "default": "2027-01-02"},
+            "speed": {"type": "string", "enum": ["normal", "<b>instant</b>"], "default": "<b>instant</b>"},
+            "insured": {"type": "boolean", "default": false},
+            "gift": {"type": "boolean", "default": true},
+            "note": {"type": "string", "maxLength": 80, "default": null}
+        }
+    });
+    let ask = form::<Value>("Complete the transfer", schema);
+    let html = sample(pages, &ask).keep("form_defaults", None, &[], &[]);
+    let hostile = "value=\"&#34;&#39;&#62;&#60;script&#62;alert(1)&#60;/script&#62;&#38;";
+    for part in [
+        hostile,
+        "&#60;/textarea&#62;&#60;script&#62;alert(1)&#60;/script&#62;</textarea>",
+        "value=\"12.5\"",
+        "value=\"0\"",
+        "value=\"2027-01-02\"",
+        "value=\"&#60;b&#62;instant&#60;/b&#62;\" selected",
+        "value=\"false\" checked",
+        "value=\"true\" checked",
+    ] {
+        assert!(html.contains(part), "{part} in {html}");
+    }
+    assert_eq!((html.matches(" checked").count(), html.matches(" selected").count()), (2, 1), "{html}");
+    assert!(!html.contains("null"), "no default is none: {html}");
+
+    // What was sent is what stands there afterwards, also if that is nothing.
+    let posted = [("field.line", ""), ("field.amount", "7"), ("field.speed", ""), ("field.insured", "true")];
+    let html = sample(pages, &ask).keep("form_defaults_posted", None, &posted, &[Fault::at("", "no")]);
+    assert!(!html.contains(hostile) && !html.contains("12.5") && html.contains("value=\"7\""), "{html}");
+    assert!(!html.contains("instant&#60;/b&#62;\" selected") && !html.contains("value=\"false\" checked"), "{html}");
+}
+
 #[tokio::test]
 async fn requests_in_every_state() {
     let pages = &Pages::new().await;
@@ -233,7 +277,9 @@ async fn requests_in_every_state() {
         over.case.view.closed_by = Some(by.to_owned());
         let title = "Pay 12,116.50 EUR to Nordlicht Druck GmbH?".to_owned();
         over.case.successor = (by != "cancelled").then(|| Successor { id: "0".repeat(32), title, admitted });
+        over.case.ended = by == "cancelled";
         let html = over.keep(&format!("superseded_{by}"), Some(Banner::not_recorded_over()), &[], &[]);
+        assert_eq!(html.contains("nothing is left to decide"), by == "cancelled", "{html}");
         assert!(html.contains(said) && html.contains("No answer to it was recorded"), "{html}");
         assert_eq!(html.contains("has a link of its own"), by != "cancelled" && admitted, "{html}");
         assert!(!html.contains("/interrupts/0"), "a link leads nowhere else: {html}");

@@ -142,7 +142,7 @@ fn refused(refused: KernelRefused) -> Refused {
             Refused::NothingPending
         }
         KernelRefused::NotOpen(_) | KernelRefused::NotAnswerable(_) => Refused::NotOpen,
-        KernelRefused::Edit(EditRefused::UnknownNode(_) | EditRefused::Ambiguous(_)) => {
+        KernelRefused::Edit(EditRefused::UnknownNode { .. } | EditRefused::Ambiguous(_)) => {
             Refused::BadNode(refused.to_string())
         }
         KernelRefused::Invalid(_) => Refused::Invalid(refused.to_string()),

@@ -251,7 +251,7 @@ fn refused(refused: RequestError) -> Refused {
     let message = refused.to_string();
     match refused {
         RequestError::Edit(EditRefused::NothingPending) => Refused::NothingPending,
-        RequestError::Edit(EditRefused::UnknownNode(_) | EditRefused::Ambiguous(_)) => Refused::BadNode(message),
+        RequestError::Edit(EditRefused::UnknownNode { .. } | EditRefused::Ambiguous(_)) => Refused::BadNode(message),
         RequestError::InvalidInput(_) => Refused::Invalid(message),
         RequestError::Store(StoreError::Refused(refusal)) => match refusal {
             Refusal::UnknownThread(_)

@@ -4,7 +4,7 @@ use countersign_kernel::ids::{CheckpointId, ThreadId};
 use countersign_kernel::time::Timestamp;
 use sqlx::{Row, SqliteConnection};
 
-use super::super::commands::{Closing, HeadMove, MoveThread, NewCheckpoint, RestAs};
+use super::super::commands::{Closing, HeadMove, MoveThread, NewCheckpoint, RestAs, StepGuard};
 use super::super::events::What;
 use super::super::{Accepted, Refusal, StoreError};
 use super::commit::{self, ROOT};
@@ -35,6 +35,17 @@ pub(super) async fn check(
         return Err(Refusal::ThreadChanged.into());
     }
     Ok((status, row.try_get(2)?))
+}
+
+/// Refuses to have steps done again unasked (R13).
+pub(super) async fn judge(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    guard: Option<&StepGuard>,
+) -> Result<(), StoreError> {
+    let Some(guard) = guard else { return Ok(()) };
+    let steps = since::steps(conn, thread, guard).await?;
+    if steps.is_empty() { Ok(()) } else { Err(Refusal::ReExecutes(steps).into()) }
 }
 
 /// Writes what moves; `action` is what the request did.
@@ -126,12 +137,7 @@ pub(super) async fn move_thread(
     }
     let thread = &command.thread;
     let (status, open) = check(conn, thread, &command.head.expected_head, command.now).await?;
-    if let Some(guard) = &command.guard {
-        let steps = since::steps(conn, thread, &guard.from, guard.leaves).await?;
-        if !steps.is_empty() {
-            return Err(Refusal::ReExecutes(steps).into());
-        }
-    }
+    judge(conn, thread, command.guard.as_ref()).await?;
     // What is held has work left, answers among it that were accepted.
     let waiting = open > 0 || status == "failed" || status == "held";
     if waiting && !command.discard_waiting {

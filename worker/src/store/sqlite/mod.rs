@@ -39,7 +39,7 @@ use self::events::Log;
 use self::writer::Writer;
 use super::commands::{
     Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry,
-    MoveThread, RecordVote, ResumeThread, StepCommit, StepResult, Voted,
+    MoveThread, RecordVote, ResumeThread, StepCommit, StepGuard, StepResult, Voted,
 };
 use super::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
@@ -351,7 +351,8 @@ impl Store for SqliteStore {
 
     async fn steps_since(&self, thread: &ThreadId, checkpoint: &CheckpointId) -> Result<Vec<DoneStep>, StoreError> {
         let mut conn = self.readers.begin().await?;
-        since::steps(&mut conn, thread, checkpoint, true).await
+        let guard = StepGuard { from: checkpoint.clone(), leaves: true, anew: Vec::new() };
+        since::steps(&mut conn, thread, &guard).await
     }
 
     async fn history(

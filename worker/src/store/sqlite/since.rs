@@ -11,6 +11,7 @@ use sqlx::{Row, SqliteConnection};
 
 use super::super::StoreError;
 use super::super::codec::decode;
+use super::super::commands::StepGuard;
 use super::super::views::DoneStep;
 use super::commit::encode_text;
 
@@ -21,6 +22,8 @@ struct Node {
     seq: i64,
     parent: Option<String>,
     amends: bool,
+    /// Whether it follows the end of the superstep before.
+    settles: bool,
 }
 
 /// The checkpoints of a thread and how they hang together.
@@ -39,48 +42,71 @@ struct Archive {
 /// inside that includes what was done around it, beside its frame and after it.
 /// With `leaves`, also those of the line that the head is on and that the
 /// checkpoint's past does not share: the thread leaves it. What a body had begun
-/// when it was dropped is listed with them.
+/// when it was dropped is listed with them, until its superstep has ended. And,
+/// of the nodes that run anew, what they did on the line before.
 pub(super) async fn steps(
     conn: &mut SqliteConnection,
     thread: &ThreadId,
-    checkpoint: &CheckpointId,
-    leaves: bool,
+    guard: &StepGuard,
 ) -> Result<Vec<DoneStep>, StoreError> {
     let archive = Archive::read(conn, thread).await?;
+    let mut steps = Vec::new();
+    if !guard.anew.is_empty() {
+        for (address, name) in done(conn, thread, &archive.before(&guard.from)).await? {
+            let node = address.as_ref().and_then(|address| address.segments().get(1));
+            if let (Some(address), true) = (&address, node.is_some_and(|node| guard.anew.contains(&node.name))) {
+                steps.push(DoneStep { address: address.to_string(), name });
+            }
+        }
+    }
+    for (address, name) in done(conn, thread, &archive.after(&guard.from, guard.leaves)).await? {
+        steps.push(match address {
+            Some(address) => DoneStep { address: address.to_string(), name },
+            None => DoneStep { address: name, name: "begun, not recorded".into() },
+        });
+    }
+    Ok(steps)
+}
+
+/// What was done at these checkpoints: address and name of each step; only the
+/// name of a task that was begun.
+async fn done(
+    conn: &mut SqliteConnection,
+    thread: &ThreadId,
+    at: &[(&str, i64, bool)],
+) -> Result<Vec<(Option<Address>, String)>, StoreError> {
     let rows = sqlx::query(
-        "WITH after AS (SELECT value ->> 0 AS frame, value ->> 1 AS seq FROM json_each(?2))
+        "WITH after AS (SELECT value ->> 0 AS frame, value ->> 1 AS seq, value ->> 2 AS ended FROM json_each(?2))
          SELECT s.occurrence, s.name, s.recorded_at AS at FROM after
          JOIN steps s ON s.thread = ?1 AND s.frame = after.frame AND s.seq = after.seq
          WHERE s.name <> '='
          UNION ALL
          SELECT NULL, t.task, 0 FROM after
          JOIN tasks t ON t.thread = ?1 AND t.frame = after.frame AND t.seq = after.seq
-         WHERE t.status = 'pending'
+         WHERE t.status = 'pending' AND NOT after.ended
          ORDER BY 3, 1, 2",
     )
     .bind(thread.as_str())
-    .bind(encode_text(&archive.after(checkpoint, leaves))?)
+    .bind(encode_text(&at)?)
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
-            let name: String = row.try_get(1)?;
-            let Some(text) = row.try_get::<Option<String>, _>(0)? else {
-                return Ok(DoneStep { address: name, name: "begun, not recorded".into() });
-            };
-            let address: Address = decode("address", thread.as_str(), text.as_bytes())?;
-            Ok(DoneStep { address: address.to_string(), name })
+            let address: Option<String> = row.try_get(0)?;
+            let address = address.map(|text| decode("address", thread.as_str(), text.as_bytes())).transpose()?;
+            Ok((address, row.try_get(1)?))
         })
         .collect()
 }
 
 impl Archive {
     async fn read(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<Self, StoreError> {
-        let rows =
-            sqlx::query("SELECT checkpoint, frame, seq, parent, source = 'amend' FROM checkpoints WHERE thread = ?1")
-                .bind(thread.as_str())
-                .fetch_all(&mut *conn)
-                .await?;
+        let rows = sqlx::query(
+            "SELECT checkpoint, frame, seq, parent, source = 'amend', source = 'loop' FROM checkpoints WHERE thread = ?1",
+        )
+        .bind(thread.as_str())
+        .fetch_all(&mut *conn)
+        .await?;
         let frames: Vec<(String, String)> = sqlx::query_as("SELECT frame, around FROM frames WHERE thread = ?1")
             .bind(thread.as_str())
             .fetch_all(&mut *conn)
@@ -105,6 +131,7 @@ impl Archive {
                 seq: row.try_get(2)?,
                 parent: row.try_get(3)?,
                 amends: row.try_get(4)?,
+                settles: row.try_get(5)?,
             };
             let index = archive.nodes.len();
             archive.by_id.insert(node.checkpoint.clone(), index);
@@ -122,8 +149,9 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Frame and number of each checkpoint at or after one.
-    fn after(&self, checkpoint: &CheckpointId, leaves: bool) -> Vec<(&str, i64)> {
+    /// Frame and number of each checkpoint at or after one, and whether its
+    /// superstep has ended.
+    fn after(&self, checkpoint: &CheckpointId, leaves: bool) -> Vec<(&str, i64, bool)> {
         let path = self.path(checkpoint);
         let on_path: HashSet<&str> = path.iter().map(|&at| self.nodes[at].frame.as_str()).collect();
         let mut queue = path.clone();
@@ -144,11 +172,25 @@ impl Archive {
                 continue;
             }
             let node = &self.nodes[at];
-            after.push((node.frame.as_str(), node.seq));
-            queue.extend(self.children.get(&node.checkpoint).into_iter().flatten());
+            let next = self.children.get(&node.checkpoint).map_or(&[][..], Vec::as_slice);
+            after.push((node.frame.as_str(), node.seq, next.iter().any(|&at| self.nodes[at].settles)));
+            queue.extend(next);
             queue.extend(self.inside(at, &on_path));
         }
         after
+    }
+
+    /// As [`after`](Self::after), of those before a checkpoint on its line, and
+    /// of what ran inside them.
+    fn before(&self, checkpoint: &CheckpointId) -> Vec<(&str, i64, bool)> {
+        let start = self.by_id.get(checkpoint.as_str()).copied();
+        let mut queue: Vec<usize> = self.line(start).skip(1).collect();
+        let (none, mut before) = (HashSet::new(), Vec::new());
+        while let Some(at) = queue.pop() {
+            before.push((self.nodes[at].frame.as_str(), self.nodes[at].seq, true));
+            queue.extend(self.inside(at, &none));
+        }
+        before
     }
 
     /// A checkpoint with those around it.

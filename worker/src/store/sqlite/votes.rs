@@ -373,6 +373,7 @@ pub(super) async fn resume(
     }
     if let Some(head) = &command.amended {
         heads::check(conn, thread, &head.expected_head, command.now).await?;
+        heads::judge(conn, thread, command.guard.as_ref()).await?;
         heads::apply(conn, thread, head, "resumed", command.now, &mut log).await?;
     }
     let mut anything = !command.resume.is_empty() || amended;

@@ -1,11 +1,11 @@
 //! `docs/recipes.md` cannot rot: its code is that of the recipes, and its
 //! inputs, answers and edits are taken by them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use countersign_flows::recipes::{
-    agent, bank_details, close_account, contract, letter, notice, quote, tender, tool_call,
+    self, agent, bank_details, close_account, contract, letter, notice, quote, tender, tool_call,
 };
 
 use super::*;
@@ -98,7 +98,7 @@ fn flow(heading: &str) -> Option<(CompiledGraph, Value)> {
         "A review as a sub-graph" => contract(),
         "Fan-out" => tender(),
         "Retries" => quote(outside),
-        "# Recipes" | "Answering" => return None,
+        "# Recipes" | "Answering" | "Trying them" => return None,
         other => panic!("{other}: which recipe is it?"),
     };
     let input = match heading {
@@ -108,6 +108,15 @@ fn flow(heading: &str) -> Option<(CompiledGraph, Value)> {
         _ => Value::Null,
     };
     Some((flow.expect("sound"), input))
+}
+
+#[test]
+fn every_recipe_is_served() {
+    let (_, outside) = world();
+    let served = recipes::all(&outside, Arc::new(Script::new([]))).expect("sound");
+    let served: BTreeSet<_> = served.iter().map(|flow| flow.name().to_owned()).collect();
+    let shown = sections().into_keys().filter_map(|heading| flow(&heading)).map(|(flow, _)| flow.name().to_owned());
+    assert_eq!(served, shown.collect());
 }
 
 /// Gives each answer to the first question that takes it: of a new thread, or
