@@ -6,7 +6,7 @@ use std::sync::Arc;
 use countersign_flows::InMemoryLedger;
 use countersign_kernel::graph::CompiledGraph;
 use countersign_worker::engine::{Checked, Engine, Parts};
-use countersign_worker::store::{Beside, SqliteStore};
+use countersign_worker::store::{Beside, SqlStore};
 use countersign_worker::system::{SystemClock, SystemIds};
 
 use super::{DataFolder, StartError, engine_config};
@@ -36,7 +36,7 @@ pub async fn check(config: &Config, flows: Vec<CompiledGraph>) -> Result<Check, 
     // Nothing runs, so nothing is paid.
     let mut graphs = countersign_flows::all(Arc::new(InMemoryLedger::default()))?;
     graphs.extend(flows);
-    match SqliteStore::open_beside(&database).await? {
+    match SqlStore::open_beside(&database).await? {
         Beside::Current(store) => {
             let checked = look(config, store, graphs).await?;
             Ok(Check { checked, missing: Vec::new() })
@@ -53,13 +53,13 @@ pub async fn check(config: &Config, flows: Vec<CompiledGraph>) -> Result<Check, 
 async fn look_at_copy(config: &Config, database: &Path, graphs: Vec<CompiledGraph>) -> Result<Checked, StartError> {
     let failed = |source| StartError::Folder { folder: std::env::temp_dir().display().to_string(), source };
     let folder = tempfile::tempdir().map_err(failed)?;
-    let store = SqliteStore::open_copy(database, &folder.path().join("copy.db")).await?;
+    let store = SqlStore::open_copy(database, &folder.path().join("copy.db")).await?;
     let checked = look(config, store, graphs).await;
     folder.close().map_err(failed)?;
     checked
 }
 
-async fn look(config: &Config, store: SqliteStore, graphs: Vec<CompiledGraph>) -> Result<Checked, StartError> {
+async fn look(config: &Config, store: SqlStore, graphs: Vec<CompiledGraph>) -> Result<Checked, StartError> {
     let engine = Engine::new(Parts {
         store: Arc::new(store.clone()),
         graphs,

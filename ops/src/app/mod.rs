@@ -19,7 +19,7 @@ use countersign_notifier::{
 use countersign_worker::engine::{Engine, EngineConfig, Parts};
 use countersign_worker::queue::Carrier;
 use countersign_worker::store::views::TokenRecord;
-use countersign_worker::store::{EffectLedger, SqliteStore, Store, StoreError};
+use countersign_worker::store::{EffectLedger, SqlStore, Store, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -118,7 +118,7 @@ pub struct Running {
     pub engine: Engine,
     shutdown: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
-    store: SqliteStore,
+    store: SqlStore,
     // Dropped last: as long as it is held, the folder is ours.
     folder: DataFolder,
 }
@@ -161,7 +161,7 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
     let folder = DataFolder::open(&config.data_dir)?;
     let keys = folder.keys(ids.as_ref())?;
     let token = folder.token(&config.token_file(), ids.as_ref())?;
-    let store = SqliteStore::open(&folder.database()).await?;
+    let store = SqlStore::open(&folder.database()).await?;
     let recovered = store.recover(clock.now()).await?;
     if recovered > 0 {
         tracing::info!(threads = recovered, "taking up threads that an earlier process left in the middle");
@@ -224,7 +224,7 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
 /// Another server owns the folder, or the database cannot be opened.
 pub async fn migrate(config: &Config) -> Result<Vec<String>, StartError> {
     let folder = DataFolder::open(&config.data_dir)?;
-    let store = SqliteStore::open(&folder.database()).await?;
+    let store = SqlStore::open(&folder.database()).await?;
     let migrated = store.migrated().to_vec();
     store.close().await;
     folder.release();
@@ -276,12 +276,12 @@ fn engine_config(config: &Config) -> EngineConfig {
 fn spawn(
     config: &Config,
     state: &AppState,
-    store: &SqliteStore,
+    store: &SqlStore,
     listener: TcpListener,
     shutdown: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
     let engine = state.engine.clone();
-    let carrier = Carrier::new(store.write_pool(), "countersign", config.worker.poll_interval);
+    let carrier = Carrier::new(store, "countersign", config.worker.poll_interval);
     let (wake, stop) = (engine.wake(), shutdown.clone());
     let receiver = Arc::new(engine.clone());
     let carried = tokio::spawn(async move {

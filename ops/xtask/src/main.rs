@@ -3,6 +3,7 @@
 mod conformance;
 mod lint;
 mod process;
+mod servers;
 mod test;
 mod tidy;
 
@@ -18,6 +19,14 @@ use self::process::{Failed, cargo};
 enum Task {
     /// All tests: the one test command.
     Test(test::Options),
+    /// The servers that tests talk to, for tests run by hand; until Ctrl-C.
+    Servers,
+    /// Keeps servers until its input ends; `servers` and `test` start it.
+    #[command(hide = true)]
+    Keep {
+        /// Which.
+        kinds: Vec<servers::Kind>,
+    },
     /// Formatting, clippy, documentation, house rules.
     Lint,
     /// The house rules alone.
@@ -33,6 +42,8 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Test(options) => test::run(&options),
+        Task::Servers => servers::run(),
+        Task::Keep { kinds } => servers::keep::run(&kinds),
         Task::Lint => lint::run(),
         Task::Tidy => tidy::run(),
         Task::Ci => lint::run().and_then(|()| test::run(&test::Options::default())),
@@ -45,5 +56,25 @@ fn main() -> ExitCode {
             process::say(&format!("failed: {what}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_is_handed_to_the_test_runner() {
+        for words in [&["test", "--", "--no-capture", "name"][..], &["test", "--no-capture", "name"]] {
+            let task = Task::try_parse_from(["xtask"].iter().chain(words)).expect("a task");
+            let Task::Test(options) = task else { panic!("another task: {task:?}") };
+            assert_eq!(options.rest, ["--no-capture", "name"]);
+        }
+    }
+
+    #[test]
+    fn the_keeper_is_told_what_to_keep() {
+        let task = Task::try_parse_from(["xtask", "keep", "redis", "postgres"]).expect("a task");
+        assert!(matches!(task, Task::Keep { kinds } if kinds == [servers::Kind::Redis, servers::Kind::Postgres]));
     }
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::process::{Failed, cargo, say};
+use crate::servers::Servers;
 
 /// What to test.
 #[derive(Debug, Default, Args)]
@@ -12,12 +13,18 @@ pub(crate) struct Options {
     package: Option<String>,
     /// Handed to the test runner: a part of a test's name, say.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<String>,
+    pub(crate) rest: Vec<String>,
 }
+
+/// Packages whose tests talk to no server.
+const ALONE: [&str; 4] = ["countersign-derive", "countersign-flows", "countersign-kernel", "xtask"];
 
 /// Unit and integration tests, then the examples in the documentation.
 pub(crate) fn run(options: &Options) -> Result<(), Failed> {
-    let _servers = Servers::start();
+    let servers = match options.package.as_deref() {
+        Some(package) if ALONE.contains(&package) => Servers::none(),
+        _ => Servers::start()?,
+    };
     let scope: Vec<&str> = match &options.package {
         Some(package) => vec!["--package", package],
         None => vec!["--workspace"],
@@ -30,12 +37,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failed> {
     if cargo(["nextest", "--version"]).works() {
         // Crates without any test are no mistake.
         let words = ["nextest", "run", "--locked", "--no-tests", "warn"];
-        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program).done()?;
+        servers
+            .tell(cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program))
+            .done()?;
     } else {
         say("cargo-nextest is not installed: going on with `cargo test`, which has no time limit per test.");
         say("To install it: `cargo install --locked cargo-nextest`.");
         let words = ["test", "--locked", "--lib", "--bins", "--tests", "--no-fail-fast"];
-        cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program).done()?;
+        servers
+            .tell(cargo(words.into_iter().chain(scope.iter().copied()).chain(rest)).env(PROGRAM, &program))
+            .done()?;
     }
     if !options.rest.is_empty() {
         say("with a filter, the examples in the documentation are left out");
@@ -47,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failed> {
         // A package without a library has no examples.
         return Ok(());
     }
-    cargo(["test", "--doc", "--locked"].into_iter().chain(scope)).done()
+    servers.tell(cargo(["test", "--doc", "--locked"].into_iter().chain(scope))).done()
 }
 
 /// Tells the end-to-end tests where the program is.
@@ -63,16 +74,4 @@ fn program() -> Result<String, Failed> {
         message["executable"].as_str().map(str::to_owned)
     });
     built.ok_or_else(|| Failed("cargo does not say where it put the program".to_owned()))
-}
-
-/// The servers that tests talk to, for as long as they run. None yet: SQLite is
-/// compiled in and the mail server lives in the tests. What comes later
-/// (Postgres, Redis) is started in [`Servers::start`], announced to the tests
-/// by variables, and stopped when this is dropped.
-struct Servers;
-
-impl Servers {
-    fn start() -> Self {
-        Self
-    }
 }

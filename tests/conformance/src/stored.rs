@@ -14,7 +14,7 @@ use countersign_kernel::ports::{Clock as _, Directory, Ids as _, Person, Recipie
 use countersign_kernel::principal::Principal;
 use countersign_worker::engine::{Engine, EngineConfig, Parts, RequestError, ThreadView};
 use countersign_worker::store::views::HistoryEntry;
-use countersign_worker::store::{Refusal, SqliteStore, Store, StoreError};
+use countersign_worker::store::{Refusal, SqlStore, Store, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub type Program = Arc<dyn Fn() -> Result<CompiledGraph, String> + Send + Sync>;
 
 /// Puts something between the engine of the next process and its store.
-pub type Between = Arc<dyn Fn(SqliteStore) -> Arc<dyn Store> + Send + Sync>;
+pub type Between = Arc<dyn Fn(SqlStore) -> Arc<dyn Store> + Send + Sync>;
 
 /// How long a process may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -229,7 +229,7 @@ async fn empty() -> Result<Vec<u8>, String> {
     let made = EMPTY.get_or_try_init(|| async {
         let folder = tempfile::tempdir().map_err(|problem| problem.to_string())?;
         let file = file(folder.path());
-        let store = SqliteStore::open(&file).await.map_err(|problem| problem.to_string())?;
+        let store = SqlStore::open(&file).await.map_err(|problem| problem.to_string())?;
         store.close().await;
         std::fs::read(file).map_err(|problem| problem.to_string())
     });
@@ -239,7 +239,7 @@ async fn empty() -> Result<Vec<u8>, String> {
 /// One process: an engine, its store and its threads of execution.
 struct Process {
     engine: Engine,
-    store: SqliteStore,
+    store: SqlStore,
     threads: Threads,
     shutdown: CancellationToken,
     running: JoinHandle<()>,
@@ -279,7 +279,7 @@ impl Process {
         let threads = Threads::new().map_err(|problem| problem.to_string())?;
         let path = file.to_owned();
         let opened = threads.handle.spawn(async move {
-            let store = SqliteStore::open(&path).await?;
+            let store = SqlStore::open(&path).await?;
             store.recover(SystemClock.now()).await?;
             Ok::<_, StoreError>(store)
         });

@@ -13,6 +13,12 @@ macro_rules! contract {
                 super::$test(&crate::contract::place::Place::on(crate::contract::sqlite::open().await)).await;
             })+
         }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&crate::contract::place::Place::on(crate::contract::postgres::open().await)).await;
+            })+
+        }
     };
 }
 
@@ -33,6 +39,7 @@ mod heads;
 mod holds;
 mod inner;
 mod place;
+mod postgres;
 mod race;
 mod reads;
 mod refusals;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use countersign_worker::store::{SqliteStore, Store};
+use countersign_worker::store::{SqlStore, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions};
 use tempfile::TempDir;
@@ -14,17 +14,17 @@ use crate::support::DEADLINE;
 struct Sqlite {
     dir: TempDir,
     name: &'static str,
-    store: SqliteStore,
+    store: SqlStore,
 }
 
 pub(crate) async fn open() -> Box<dyn Backend> {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let store = SqliteStore::open(&dir.path().join("contract.db")).await.expect("the store opens");
+    let store = SqlStore::open(&dir.path().join("contract.db")).await.expect("the store opens");
     over(dir, "contract.db", store)
 }
 
 /// A store on the file `name` of a folder.
-pub(crate) fn over(dir: TempDir, name: &'static str, store: SqliteStore) -> Box<dyn Backend> {
+pub(crate) fn over(dir: TempDir, name: &'static str, store: SqlStore) -> Box<dyn Backend> {
     Box::new(Sqlite { dir, name, store })
 }
 

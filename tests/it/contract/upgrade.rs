@@ -6,7 +6,7 @@ use std::path::Path;
 use countersign_kernel::principal::Principal;
 use countersign_worker::store::commands::IdempotencyEntry;
 use countersign_worker::store::views::{InterruptFilter, ThreadFilter};
-use countersign_worker::store::{SqliteStore, Store};
+use countersign_worker::store::{SqlStore, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
@@ -63,7 +63,7 @@ async fn every_row_of_a_file_at_migration_0001_is_there_afterwards() {
     assert!(before.values().all(|rows| !rows.is_empty()), "the file has rows in every table");
     assert_eq!(before.len(), 17);
 
-    let store = SqliteStore::open(&path).await.expect("it opens");
+    let store = SqlStore::open(&path).await.expect("it opens");
     assert!(store.migrated().contains(&"0002 frames".to_owned()), "{:?}", store.migrated());
     store.close().await;
     let mut file = raw(&path).await;
@@ -77,7 +77,7 @@ async fn every_row_of_a_file_at_migration_0001_is_there_afterwards() {
     assert_eq!(sound, "ok");
     file.close().await.expect("read");
 
-    let again = SqliteStore::open(&path).await.expect("it opens again");
+    let again = SqlStore::open(&path).await.expect("it opens again");
     assert_eq!(again.migrated(), Vec::<String>::new());
 }
 
@@ -90,7 +90,7 @@ async fn a_new_file_and_an_upgraded_one_have_one_schema() {
     file.close().await.expect("written");
     let mut schemas = Vec::new();
     for path in [&new, &upgraded] {
-        SqliteStore::open(path).await.expect("it opens").close().await;
+        SqlStore::open(path).await.expect("it opens").close().await;
         let mut file = raw(path).await;
         let schema: Vec<(String, String)> = sqlx::query_as(
             "SELECT name, replace(replace(sql, char(10), ' '), '\"', '') FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name",
@@ -110,7 +110,7 @@ async fn what_an_old_file_holds_is_read_as_before() {
     let mut file = raw(&path).await;
     sqlx::raw_sql(MIGRATION_0001).execute(&mut file).await.expect("sound statements");
     file.close().await.expect("written");
-    let store = SqliteStore::open(&path).await.expect("it opens");
+    let store = SqlStore::open(&path).await.expect("it opens");
 
     let threads = store.threads(&ThreadFilter::default(), None, 10).await.expect("listed");
     let mut statuses: Vec<_> = threads.iter().map(|t| (t.thread.as_str(), t.status.as_str(), t.open)).collect();

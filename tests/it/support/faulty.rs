@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, ThreadId};
 use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
-use countersign_worker::queue::{JobId, Message};
+use countersign_worker::queue::{JobId, Message, QueueDepth};
 use countersign_worker::store::commands::{
     Activation, AppendEvents, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush,
     IdempotencyEntry, MoveThread, RecordVote, ResumeThread, StepCommit, StepResult, Voted,
@@ -17,7 +17,7 @@ use countersign_worker::store::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
     InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
-use countersign_worker::store::{Accepted, Cancelled, Due, Journal, SqliteStore, Store, StoreError};
+use countersign_worker::store::{Accepted, Cancelled, Due, Journal, SqlStore, Store, StoreError};
 use tokio::sync::watch;
 
 /// On which side of a write the process dies.
@@ -76,13 +76,13 @@ impl Fate {
 
 /// The store of a process that dies as its fate says.
 pub(crate) struct Faulty {
-    store: SqliteStore,
+    store: SqlStore,
     fate: Fate,
     dead: AtomicBool,
 }
 
 impl Faulty {
-    pub(crate) fn new(store: SqliteStore, fate: Fate) -> Self {
+    pub(crate) fn new(store: SqlStore, fate: Fate) -> Self {
         Self { store, fate, dead: AtomicBool::new(false) }
     }
 
@@ -167,6 +167,7 @@ passes_on! {
         fn interrupts(filter: &InterruptFilter, after: Option<&Keyset>, limit: u32) -> Vec<InterruptView>;
         fn deliveries(interrupt: Option<&InterruptId>, status: Option<&str>, limit: u32) -> Vec<DeliveryView>;
         fn overview_of(graphs: Option<&[String]>) -> Overview;
+        fn queues() -> Vec<QueueDepth>;
         fn audit(thread: &ThreadId) -> Vec<AuditEntry>;
         fn verify_audit(thread: &ThreadId) -> Option<i64>;
         fn ping() -> ();

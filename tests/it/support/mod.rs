@@ -5,6 +5,7 @@ mod counters;
 mod faulty;
 pub(crate) mod flows;
 mod people;
+pub(crate) mod postgres;
 mod wait;
 mod world;
 

@@ -16,7 +16,7 @@ use countersign_worker::engine::{
 use countersign_worker::queue::{Carrier, JobId, Message, Receiver};
 use countersign_worker::store::commands::{Via, Voted};
 use countersign_worker::store::views::{HistoryEntry, InterruptView, ThreadDetail};
-use countersign_worker::store::{Accepted, SqliteStore, Store};
+use countersign_worker::store::{Accepted, SqlStore, Store};
 use countersign_worker::system::{SystemClock, SystemIds};
 use serde_json::Value;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -120,7 +120,7 @@ impl World {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let file = self.file();
         let open = async move {
-            let store = SqliteStore::open(&file).await?;
+            let store = SqlStore::open(&file).await?;
             store.recover(SystemClock.now()).await?;
             Ok::<_, countersign_worker::store::StoreError>(store)
         };
@@ -174,7 +174,7 @@ impl World {
 /// One process: an engine, its store and its threads of execution.
 pub(crate) struct TestEngine {
     pub(crate) engine: Engine,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: SqlStore,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     running: Option<JoinHandle<()>>,
@@ -186,7 +186,7 @@ impl TestEngine {
         let (engine, shutdown) = (self.engine.clone(), self.shutdown.clone());
         self.running = Some(runtime.spawn(async move { engine.run(shutdown).await }));
         if carrier {
-            let carrier = Carrier::new(self.store.write_pool(), "test", Duration::from_millis(20));
+            let carrier = Carrier::new(&self.store, "test", Duration::from_millis(20));
             let (receiver, wake, shutdown) = (Arc::new(self.engine.clone()), self.engine.wake(), self.shutdown.clone());
             runtime.spawn(async move { carrier.run(receiver, wake, shutdown).await });
         }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apalis::prelude::{BackendExt, Codec, TaskId, WorkerBuilder};
-use apalis_sqlite::{Config, SqliteStorage};
+use apalis_postgres::PostgresStorage;
+use apalis_sqlite::SqliteStorage;
 use futures_util::FutureExt;
-use sqlx::SqlitePool;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{JobKind, Message, QueueError, Wake, sqlite};
+use super::{JobKind, Message, QueueError, Wake, rows};
+use crate::store::SqlStore;
+use crate::store::db::Pools;
 
 /// Who gets the messages.
 pub trait Receiver: Send + Sync + 'static {
@@ -42,7 +45,7 @@ const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duratio
 /// Fetches messages and hands them to a [`Receiver`].
 #[derive(Debug, Clone)]
 pub struct Carrier {
-    pool: SqlitePool,
+    pools: Pools,
     worker_name_prefix: String,
     poll_interval: Duration,
 }
@@ -51,18 +54,16 @@ impl Carrier {
     /// A good interval for [`Carrier::new`].
     pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-    /// A carrier on the database of `pool`, whose tables are
-    /// [migrated](super::migrate).
+    /// A carrier on the database of the store.
     ///
-    /// The pool may have a single connection that is shared with the store's
-    /// writer: the carrier takes it for one short transaction at a time. The
-    /// prefix starts the name of each worker, which the operator sees; it need
+    /// On SQLite it shares the one write connection with the store's writer, and
+    /// takes it for one short transaction at a time. The prefix starts the name of each worker, which the operator sees; it need
     /// not be unique. `poll_interval` is how often a queue is fetched without
     /// a wake-up: messages with a delay and wake-ups lost with a process
     /// depend on it.
     #[must_use]
-    pub fn new(pool: SqlitePool, worker_name_prefix: impl Into<String>, poll_interval: Duration) -> Self {
-        Self { pool, worker_name_prefix: worker_name_prefix.into(), poll_interval }
+    pub fn new(store: &SqlStore, worker_name_prefix: impl Into<String>, poll_interval: Duration) -> Self {
+        Self { pools: store.pools().clone(), worker_name_prefix: worker_name_prefix.into(), poll_interval }
     }
 
     /// Carries messages until `shutdown`: one worker for each [`JobKind`], and
@@ -74,7 +75,7 @@ impl Carrier {
     /// rows stays right.
     ///
     /// Dropping the future stops the workers too, but gives nothing back;
-    /// [`give_back_all`](super::give_back_all) has to make up for it.
+    /// [`Store::recover`](crate::store::Store::recover) has to make up for it.
     ///
     /// # Errors
     /// Rows could not be given back after `shutdown`. Errors before that are
@@ -149,8 +150,8 @@ impl Line {
     /// Runs one worker until it ends.
     async fn work(&mut self) -> Result<(), QueueError> {
         self.give_back().await?;
-        let pool = &self.carrier.pool;
-        for row in sqlite::remove_unreadable(pool, self.kind).await? {
+        let mut link = self.carrier.pools.writing().await?;
+        for row in rows::remove_unreadable(&mut link.conn(), self.kind).await? {
             tracing::error!(
                 kind = %self.kind, id = row.id, content = row.content,
                 "removed a job row whose id is not a ULID; its message is lost"
@@ -158,7 +159,8 @@ impl Line {
         }
         // A name that was seen within the heartbeat's interval is refused, so
         // each start has its own.
-        let random = sqlite::random_hex(pool).await?;
+        let random = rows::random_hex(&mut link.conn()).await?;
+        drop(link);
         let name = format!("{}-{}-{random}", self.carrier.worker_name_prefix, self.kind);
         self.ended.push(name.clone());
         let worker = self.worker(&name);
@@ -171,7 +173,8 @@ impl Line {
     /// Gives back what the ended workers hold.
     async fn give_back(&mut self) -> Result<(), QueueError> {
         while let Some(name) = self.ended.last() {
-            let rows = sqlite::give_back(&self.carrier.pool, name).await?;
+            let mut link = self.carrier.pools.writing().await?;
+            let rows = rows::give_back(&mut link.conn(), name).await?;
             if rows > 0 {
                 tracing::debug!(worker = name, rows, "gave back fetched messages");
             }
@@ -182,21 +185,35 @@ impl Line {
 
     /// The worker of apalis. This is the only place where one is built: its
     /// types are deep and slow to compile.
-    fn worker(&self, name: &str) -> impl Future<Output = Result<(), QueueError>> + Send + use<> {
-        let config =
-            Config::default().queue(self.kind.name()).batch_size(BATCH).lock_tasks(false).persist_results(false);
-        let backend = SqliteStorage::<Vec<u8>>::new(&self.carrier.pool)
-            .with_config(config)
-            .with_codec(Verbatim)
-            .poll_with_strategy(self.wake.strategy(self.kind, self.carrier.poll_interval));
+    fn worker(&self, name: &str) -> BoxFuture<'static, Result<(), QueueError>> {
         let handler =
-            Handler { kind: self.kind, pool: self.carrier.pool.clone(), receiver: Arc::clone(&self.receiver) };
-        let worker = WorkerBuilder::new(name).backend(backend).build(move |payload: Vec<u8>, id: TaskId| {
-            let handler = handler.clone();
-            async move { handler.handle(&id.to_string(), &payload).await }
-        });
-        let ended = worker.run();
-        async move { Box::pin(ended).await.map_err(|error| QueueError::Worker(error.to_string())) }
+            Handler { kind: self.kind, pools: self.carrier.pools.clone(), receiver: Arc::clone(&self.receiver) };
+        let strategy = self.wake.strategy(self.kind, self.carrier.poll_interval);
+        // The same with another type of backend in it.
+        macro_rules! worker {
+            ($backend:expr) => {{
+                let backend = $backend.with_codec(Verbatim).poll_with_strategy(strategy);
+                let worker = WorkerBuilder::new(name).backend(backend).build(move |payload: Vec<u8>, id: TaskId| {
+                    let handler = handler.clone();
+                    async move { handler.handle(&id.to_string(), &payload).await }
+                });
+                let ended = worker.run();
+                Box::pin(async move { ended.await.map_err(|error| QueueError::Worker(error.to_string())) })
+            }};
+        }
+        let queue = self.kind.name();
+        match &self.carrier.pools {
+            Pools::Sqlite { write, .. } => {
+                let config = apalis_sqlite::Config::default().queue(queue).batch_size(BATCH);
+                let config = config.lock_tasks(false).persist_results(false);
+                worker!(SqliteStorage::<Vec<u8>>::new(write).with_config(config))
+            }
+            Pools::Postgres(pool) => {
+                let config = apalis_postgres::Config::default().queue(queue).batch_size(BATCH);
+                let config = config.lock_tasks(false).persist_results(false);
+                worker!(PostgresStorage::<Vec<u8>>::new(pool).with_config(config))
+            }
+        }
     }
 }
 
@@ -204,7 +221,7 @@ impl Line {
 #[derive(Clone)]
 struct Handler {
     kind: JobKind,
-    pool: SqlitePool,
+    pools: Pools,
     receiver: Arc<dyn Receiver>,
 }
 
@@ -225,11 +242,18 @@ impl Handler {
                     kind = %self.kind, id, %error, content,
                     "removed a job row that is not a message"
                 );
-                if let Err(error) = sqlite::remove(&self.pool, id).await {
+                if let Err(error) = self.remove(id).await {
                     tracing::error!(id, %error, "a job row that is not a message stays");
                 }
             }
         }
+    }
+}
+
+impl Handler {
+    async fn remove(&self, id: &str) -> Result<(), QueueError> {
+        let mut link = self.pools.writing().await?;
+        rows::remove(&mut link.conn(), id).await
     }
 }
 

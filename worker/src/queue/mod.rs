@@ -25,14 +25,15 @@
 mod carrier;
 mod message;
 mod poll;
-mod sqlite;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use carrier::{Carrier, Receiver};
 pub use message::{JobId, JobIdError, JobKind, Message};
 pub use poll::Wake;
-pub use sqlite::{QueueDepth, delete, delete_fetched, depths, give_back_all, migrate, push};
+pub use rows::QueueDepth;
+pub(crate) use rows::{delete, delete_fetched, depths, give_back_all, migrate, push};
 
 /// Why the queue could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,9 @@ pub enum QueueError {
     /// The database refused a statement or could not be reached.
     #[error("the queue's database failed: {0}")]
     Database(#[from] sqlx::Error),
+    /// A statement on the carrier's tables failed.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
     /// The carrier's tables could not be brought to their present form.
     #[error("the queue's tables could not be migrated: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use countersign_kernel::ids::{DeliveryId, ThreadId};
 use countersign_kernel::time::Timestamp;
 use sqlx::SqlitePool;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,6 +15,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::store::db::{Conn, Pools};
+use crate::store::{SqlStore, Store as _};
 
 const SOON: Duration = Duration::from_secs(10);
 /// An interval that does not help: what arrives was fetched for a wake-up.
@@ -30,18 +31,12 @@ impl Receiver for ToChannel {
     }
 }
 
-async fn open(folder: &Path) -> SqlitePool {
-    let options = SqliteConnectOptions::new()
-        .filename(folder.join("data.db"))
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .foreign_keys(true);
-    let pool = SqlitePoolOptions::new().max_connections(1);
-    pool.connect_with(options).await.unwrap()
+async fn open(folder: &Path) -> SqlStore {
+    SqlStore::open(&folder.join("data.db")).await.unwrap()
 }
 
 struct Queue {
+    store: SqlStore,
     pool: SqlitePool,
     wake: Wake,
     next: u128,
@@ -51,9 +46,9 @@ struct Queue {
 impl Queue {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let pool = open(folder.path()).await;
-        migrate(&pool).await.unwrap();
-        Self { pool, wake: Wake::new(), next: 0, _folder: folder }
+        let store = open(folder.path()).await;
+        let Pools::Sqlite { write: pool, .. } = store.pools().clone() else { unreachable!("SQLite") };
+        Self { store, pool, wake: Wake::new(), next: 0, _folder: folder }
     }
 
     fn message(&mut self, thread: &str) -> Message {
@@ -75,7 +70,9 @@ impl Queue {
 
     async fn push_at(&self, messages: &[Message], now: Timestamp) {
         let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
-        push(&mut tx, messages, now).await.unwrap();
+        push(&mut Conn::Sqlite(&mut tx), &messages.iter().map(|message| (message.clone(), now)).collect::<Vec<_>>())
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
         for message in messages {
             self.wake.wake(message.kind);
@@ -84,7 +81,7 @@ impl Queue {
 
     async fn delete(&self, ids: &[JobId]) -> u64 {
         let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
-        let deleted = delete(&mut tx, ids).await.unwrap();
+        let deleted = delete(&mut Conn::Sqlite(&mut tx), ids).await.unwrap();
         tx.commit().await.unwrap();
         deleted
     }
@@ -107,7 +104,7 @@ impl Queue {
     fn carry(&self, poll_interval: Duration) -> Running {
         let (sender, messages) = mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
-        let carrier = Carrier::new(self.pool.clone(), "test", poll_interval);
+        let carrier = Carrier::new(&self.store, "test", poll_interval);
         let (wake, stop) = (self.wake.clone(), shutdown.clone());
         let run = async move { carrier.run(Arc::new(ToChannel(sender)), wake, stop).await };
         Running { messages, shutdown, run: tokio::spawn(run) }
@@ -134,7 +131,7 @@ impl Running {
 #[tokio::test]
 async fn migrations_run_twice_beside_others_and_leave_the_database_durable() {
     let queue = Queue::new().await;
-    migrate(&queue.pool).await.unwrap();
+    migrate(queue.store.pools()).await.unwrap();
     assert_eq!(queue.count("PRAGMA synchronous").await, 2);
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'";
     assert_eq!(queue.count(tables).await, 0);
@@ -186,7 +183,7 @@ async fn a_message_that_was_rolled_back_never_arrives() {
     let (ghost, real) = (queue.message("ghost"), queue.message("real"));
     let now = queue.now().await;
     let mut tx = queue.pool.begin().await.unwrap();
-    push(&mut tx, &[ghost], now).await.unwrap();
+    push(&mut Conn::Sqlite(&mut tx), &[(ghost, now)]).await.unwrap();
     tx.rollback().await.unwrap();
     // The ghost is older and would come first.
     queue.push(std::slice::from_ref(&real)).await;
@@ -230,7 +227,7 @@ async fn the_same_id_twice_is_an_error() {
     queue.push(std::slice::from_ref(&message)).await;
     let now = queue.now().await;
     let mut conn = queue.pool.acquire().await.unwrap();
-    let again = push(&mut conn, &[message], now).await;
+    let again = push(&mut Conn::Sqlite(&mut conn), &[(message, now)]).await;
     assert!(matches!(again, Err(QueueError::Database(_))), "{again:?}");
 }
 
@@ -244,7 +241,7 @@ async fn depths_tell_waiting_from_fetched() {
     queue.push(&messages).await;
     carrier.next().await;
     carrier.next().await;
-    let depths = depths(&mut queue.pool.acquire().await.unwrap()).await.unwrap();
+    let depths = queue.store.queues().await.unwrap();
     let [advance, deliver] = depths[..] else { panic!("{depths:?}") };
     assert_eq!((advance.kind, advance.waiting, advance.fetched), (JobKind::Advance, 1, 2));
     let oldest = advance.oldest_run_at.unwrap();
@@ -275,8 +272,8 @@ async fn what_was_not_deleted_comes_again_after_a_stop_and_after_a_crash() {
     assert_eq!(queue.count(held).await, 1);
 
     let mut conn = queue.pool.acquire().await.unwrap();
-    assert_eq!(give_back_all(&mut conn).await.unwrap(), 1);
-    assert_eq!(give_back_all(&mut conn).await.unwrap(), 0);
+    assert_eq!(give_back_all(&mut Conn::Sqlite(&mut conn)).await.unwrap(), 1);
+    assert_eq!(give_back_all(&mut Conn::Sqlite(&mut conn)).await.unwrap(), 0);
     drop(conn);
     assert_eq!(queue.count("SELECT count(*) FROM Workers").await, 0);
     let mut carrier = queue.carry(NEVER);

@@ -1,6 +1,6 @@
 //! Where truth lives.
 //!
-//! [`Store`] is the trait, [`SqliteStore`] its embedded implementation. The
+//! [`Store`] is the trait, [`SqlStore`] its implementation on SQLite and Postgres. The
 //! trait takes commands and never hands out a transaction (R22): each method
 //! is atomic, and its doc says what holds once it has returned. An
 //! implementation is free to gather commands of many threads into one
@@ -8,12 +8,13 @@
 
 mod codec;
 pub mod commands;
+pub(crate) mod db;
 mod error;
 mod events;
 mod journal;
 mod ledger;
 mod packed;
-mod sqlite;
+mod sql;
 pub mod views;
 
 use async_trait::async_trait;
@@ -29,12 +30,12 @@ pub use self::error::{Refusal, StoreError};
 pub use self::events::{AppendEvents, EVENT_KINDS, Event, TaskEnd, TaskPlace, What, Written};
 pub use self::journal::{Journal, Watching};
 pub use self::ledger::{EffectLedger, LedgerEntry};
-pub use self::sqlite::{Beside, SqliteStore};
+pub use self::sql::{Beside, SqlStore};
 use self::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
     InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
-use crate::queue::{JobId, Message};
+use crate::queue::{JobId, Message, QueueDepth};
 
 /// What a start or a resume led to.
 #[derive(Debug, Clone, PartialEq)]
@@ -367,6 +368,12 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// Only of the database.
     async fn overview_of(&self, graphs: Option<&[String]>) -> Result<Overview, StoreError>;
+
+    /// What waits in the queues.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn queues(&self) -> Result<Vec<QueueDepth>, StoreError>;
 
     /// The audit chain of a thread, oldest first.
     ///

@@ -21,7 +21,7 @@ use countersign_kernel::prelude::*;
 use countersign_kernel::question::Request as Question;
 use countersign_notifier::{LinkClaim, LinkKeys, Links, Mailbox};
 use countersign_worker::engine::{Engine, EngineConfig, Parts};
-use countersign_worker::store::SqliteStore;
+use countersign_worker::store::SqlStore;
 use countersign_worker::store::views::{InterruptFilter, InterruptView};
 use countersign_worker::system::{SystemClock, SystemIds};
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ impl Pages {
 
     async fn at(base_url: &str, people: bool) -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        let store = SqliteStore::open(&folder.path().join("test.db")).await.expect("store");
+        let store = SqlStore::open(&folder.path().join("test.db")).await.expect("store");
         let configured =
             vec![someone("Ann", &["manager", "approver"]), someone("Bob", &["manager", "finance"]), someone("Cy", &[])];
         let config = Config { people: if people { configured } else { Vec::new() }, ..Config::default() };

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use countersign_kernel::time::Timestamp;
 
 use countersign_worker::store::views::TokenRecord;
-use countersign_worker::store::{EffectLedger, LedgerEntry, SqliteStore, Store as _};
+use countersign_worker::store::{EffectLedger, LedgerEntry, SqlStore, Store as _};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -188,7 +188,7 @@ impl Place {
     /// Puts an API token into the database; `up` must not be running.
     pub(crate) async fn token(&self, name: &str, scopes: &[&str], graphs: Option<&[&str]>) -> String {
         std::fs::create_dir_all(self.path().join("data")).expect("a folder");
-        let store = SqliteStore::open(&self.data("countersign.db")).await.expect("a store");
+        let store = SqlStore::open(&self.data("countersign.db")).await.expect("a store");
         let token = format!("test-token-of-{name}-{}", "0".repeat(16));
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let record = TokenRecord { name: name.to_owned(), scopes: words(scopes), graphs: graphs.map(words) };

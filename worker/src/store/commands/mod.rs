@@ -339,6 +339,16 @@ impl RestAs {
             Self::Held { .. } => "held",
         }
     }
+
+    /// Why, for people, if it is no ordinary rest.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Failed { error, .. } => Some(error),
+            Self::Held { reason } => Some(reason),
+            Self::Parked | Self::Succeeded | Self::Cancelled => None,
+        }
+    }
 }
 
 /// Commits what an activation did: one superstep, or the end of an attempt.

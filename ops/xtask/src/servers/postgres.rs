@@ -1,0 +1,74 @@
+//! A Postgres server: quick, and worth nothing after a crash.
+
+use std::path::Path;
+
+use super::place::Place;
+use super::running::{Plan, Running, tail};
+use super::{find, probe};
+use crate::process::Failed;
+
+/// The role that owns everything.
+const ROLE: &str = "countersign";
+
+/// What differs from the defaults: many tests at once, nothing to survive.
+const SETTINGS: [&str; 7] = [
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "max_connections=400",
+    "shared_buffers=128MB",
+];
+
+/// Extensions that tests create; they are a package of their own on some
+/// systems.
+const EXTENSIONS: [&str; 2] = ["hstore", "pgcrypto"];
+
+/// Makes a database cluster and starts the server. Returns its URL too.
+pub(super) fn start(place: &Place) -> Result<(Running, String), Failed> {
+    let programs = find::postgres().ok_or_else(|| Failed("`initdb` and `postgres` are not found".to_owned()))?;
+    let data = place.make("postgres")?;
+    initialize(place, &programs, &data)?;
+    let plan = Plan {
+        name: "Postgres",
+        command: &|port| {
+            let mut command = place.command(&programs.join("postgres"));
+            command.arg("-D").arg(&data).arg("-p").arg(port.to_string());
+            command.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+            command
+        },
+        log: place.join("postgres.log"),
+        ready: "database system is ready to accept connections",
+        answers: &|port| probe::postgres(port, ROLE, "select 1").is_ok_and(|rows| rows == ["1"]),
+    };
+    let (server, port) = plan.start()?;
+    let has = probe::postgres(port, ROLE, "select name from pg_available_extensions")
+        .map_err(|error| Failed(format!("Postgres does not say which extensions it has: {error}")))?;
+    let lacks: Vec<_> = EXTENSIONS.into_iter().filter(|name| !has.iter().any(|has| has == name)).collect();
+    if !lacks.is_empty() {
+        return Err(Failed(format!(
+            "Postgres lacks the extensions {}: install its package `postgresql-contrib`",
+            lacks.join(" and ")
+        )));
+    }
+    Ok((server, format!("postgres://{ROLE}@127.0.0.1:{port}/postgres")))
+}
+
+fn initialize(place: &Place, programs: &Path, data: &Path) -> Result<(), Failed> {
+    let output = place
+        .command(&programs.join("initdb"))
+        .args(["--username", ROLE, "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--pgdata"])
+        .arg(data)
+        .output()
+        .map_err(|error| Failed(format!("initdb cannot be run: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(Failed(format!(
+        "initdb ended with {}; it said last:\n{}",
+        output.status,
+        tail(&String::from_utf8_lossy(&said))
+    )))
+}

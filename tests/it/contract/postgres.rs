@@ -1,0 +1,46 @@
+//! The backend Postgres: a database of its own on the tests' server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use countersign_worker::store::{SqlStore, Store};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgPool;
+
+use super::place::Backend;
+use crate::support::postgres::Database;
+
+struct Postgres {
+    store: SqlStore,
+    raw: PgPool,
+    _database: Database,
+}
+
+pub(crate) async fn open() -> Box<dyn Backend> {
+    let database = Database::fresh().await;
+    let store = SqlStore::connect(database.url(), 8).await.expect("the store opens");
+    let raw = PgPool::connect(database.url()).await.expect("the database opens");
+    Box::new(Postgres { store, raw, _database: database })
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn jobs(&self) -> Vec<String> {
+        let jobs = sqlx::query_scalar("SELECT id FROM apalis.jobs ORDER BY id COLLATE \"C\"");
+        jobs.fetch_all(&self.raw).await.expect("the queue reads")
+    }
+
+    async fn execute(&self, statement: &str) -> u64 {
+        let done = sqlx::query(AssertSqlSafe(statement)).execute(&self.raw).await;
+        done.expect(statement).rows_affected()
+    }
+
+    async fn count(&self, from: &str) -> i64 {
+        let statement = format!("SELECT count(*) FROM {from}");
+        sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&self.raw).await.expect(from)
+    }
+}

@@ -1,0 +1,106 @@
+//! Databases on the tests' Postgres server.
+//!
+//! The server is named by `COUNTERSIGN_TEST_POSTGRES`. Migrating takes longer
+//! than most tests, so one database is migrated and the others are copies.
+
+use std::str::FromStr;
+
+use countersign_kernel::ports::Ids;
+use countersign_worker::store::SqlStore;
+use countersign_worker::system::SystemIds;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+
+/// Whoever holds it makes the template, or copies it: Postgres lets nobody copy
+/// a database that somebody is connected to.
+const TEMPLATE: i64 = 0x7465_6d70;
+
+/// A database of a test.
+pub(crate) struct Database {
+    name: String,
+    url: String,
+}
+
+fn server() -> String {
+    std::env::var("COUNTERSIGN_TEST_POSTGRES").unwrap_or_else(|_| {
+        panic!(
+            "this test needs a Postgres server: run `cargo xtask test`, which starts one, or name one in \
+             COUNTERSIGN_TEST_POSTGRES (`cargo xtask servers` prints the line)"
+        )
+    })
+}
+
+/// The URL of a database of the server.
+fn named(name: &str) -> String {
+    let server = server();
+    let end = server.rfind('/').expect("a URL with a database");
+    format!("{}/{name}", &server[..end])
+}
+
+async fn admin() -> PgConnection {
+    let options = PgConnectOptions::from_str(&server()).expect("the server's URL");
+    options.disable_statement_logging().connect().await.expect("the server of COUNTERSIGN_TEST_POSTGRES answers")
+}
+
+async fn run(admin: &mut PgConnection, statement: String) {
+    sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(admin).await.expect(&statement);
+}
+
+/// The template's name changes with the migrations.
+fn template() -> String {
+    let mut digest: u64 = 0xcbf2_9ce4_8422_2325;
+    for text in [
+        include_str!("../../../migrations/postgres/0001_initial.sql"),
+        include_str!("../../../migrations/postgres/0002_frames.sql"),
+        include_str!("../../../migrations/postgres/0003_events.sql"),
+    ] {
+        for byte in text.bytes() {
+            digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("countersign_template_{digest:016x}")
+}
+
+impl Database {
+    /// A database with all tables and nothing in them.
+    pub(crate) async fn fresh() -> Self {
+        let name = format!("test_{}", SystemIds.uuid().replace('-', ""));
+        let template = template();
+        let mut admin = admin().await;
+        sqlx::query("SELECT pg_advisory_lock($1)").bind(TEMPLATE).execute(&mut admin).await.expect("the lock");
+        let known: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)")
+            .bind(&template)
+            .fetch_one(&mut admin)
+            .await
+            .expect("the catalogue reads");
+        if !known {
+            let making = format!("{template}_making");
+            run(&mut admin, format!("DROP DATABASE IF EXISTS {making}")).await;
+            run(&mut admin, format!("CREATE DATABASE {making}")).await;
+            SqlStore::connect(&named(&making), 4).await.expect("it migrates").close().await;
+            run(&mut admin, format!("ALTER DATABASE {making} RENAME TO {template}")).await;
+        }
+        run(&mut admin, format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+        admin.close().await.expect("the connection closes");
+        let url = named(&name);
+        Self { name, url }
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Database {
+    /// Deletes it, whoever is still connected: the server has room for few.
+    fn drop(&mut self) {
+        let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        let gone = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async { run(&mut admin().await, statement).await });
+        });
+        // What a panic in there would say was said by its hook.
+        let _ = gone.join();
+    }
+}
