@@ -14,6 +14,18 @@ use crate::state::AppState;
 /// administrator.
 pub const ADMIN_TOKEN: &str = "admin";
 
+/// The name of the administrator's token of one data folder, where several
+/// share a database. No token that the API makes has a colon in its name.
+#[must_use]
+pub fn admin_token_of(hash: &str) -> String {
+    format!("{ADMIN_TOKEN}:{}", hash.get(..8).unwrap_or(hash))
+}
+
+/// Whether a token is an administrator's, by its name.
+pub(super) fn is_admin_token(name: &str) -> bool {
+    name.strip_prefix(ADMIN_TOKEN).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
 /// What a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
@@ -180,7 +192,7 @@ impl FromRequestParts<AppState> for Caller {
             .await?
             .ok_or_else(|| refused("the token is unknown or revoked"))?;
         let principal =
-            if record.name == ADMIN_TOKEN { state.administrator() } else { Principal::service(&record.name) };
+            if is_admin_token(&record.name) { state.administrator() } else { Principal::service(&record.name) };
         Ok(Self { principal, scopes: record.scopes, graphs: record.graphs })
     }
 }

@@ -30,7 +30,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use auth::{ADMIN_TOKEN, Caller, Scope, hash_token};
+pub use auth::{ADMIN_TOKEN, Caller, Scope, admin_token_of, hash_token};
 pub(crate) use interrupts::STATUSES as INTERRUPT_STATUSES;
 pub use problem::Problem;
 pub(crate) use threads::STATUSES as THREAD_STATUSES;

@@ -11,7 +11,7 @@ use countersign_worker::system::SystemIds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::auth::{ADMIN_TOKEN, Caller, Scope, hash_token};
+use super::auth::{ADMIN_TOKEN, Caller, Scope, hash_token, is_admin_token};
 use super::extract::{ApiJson, ApiPath};
 use super::problem::Problem;
 use crate::state::AppState;
@@ -53,7 +53,8 @@ impl TryFrom<String> for TokenName {
     type Error = &'static str;
     fn try_from(name: String) -> Result<Self, Self::Error> {
         let fits = (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+            && (is_admin_token(&name)
+                || name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')));
         if fits { Ok(Self(name)) } else { Err("a token's name has 1 to 64 letters, digits, `-`, `_` and `.`") }
     }
 }
@@ -79,7 +80,7 @@ pub(super) async fn put(
     ApiJson(body): ApiJson<TokenBody>,
 ) -> Result<Response, Problem> {
     caller.require_unlimited_admin()?;
-    not_admin(&name)?;
+    not_of_a_folder(&name)?;
     if let Some(unknown) = body.graphs.iter().flatten().find(|graph| !state.engine.graphs().any(|g| g.name() == *graph))
     {
         return Err(Problem::invalid("unknown-graph", format!("there is no graph `{unknown}`")));
@@ -105,7 +106,9 @@ pub(super) async fn revoke(
     ApiPath(TokenName(name)): ApiPath<TokenName>,
 ) -> Result<StatusCode, Problem> {
     caller.require_unlimited_admin()?;
-    not_admin(&name)?;
+    if name == ADMIN_TOKEN {
+        not_of_a_folder(&name)?;
+    }
     if state.engine.store().revoke_token(&name, state.now()).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -113,10 +116,11 @@ pub(super) async fn revoke(
 }
 
 /// The administrator's token is the file's: remove the file and start again
-/// for a new one.
-fn not_admin(name: &str) -> Result<(), Problem> {
-    if name == ADMIN_TOKEN {
-        return Err(Problem::invalid("reserved-name", "`admin` is the token in the data folder"));
+/// for a new one. Where several folders have theirs in one database, the one
+/// of a folder that is gone can be revoked.
+fn not_of_a_folder(name: &str) -> Result<(), Problem> {
+    if is_admin_token(name) {
+        return Err(Problem::invalid("reserved-name", format!("`{name}` is the token in the data folder")));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whether this build could go on with the threads of a data folder.
+//! Whether this build could go on with the threads of a database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use countersign_worker::engine::{Checked, Engine, Parts};
 use countersign_worker::store::{Beside, SqlStore};
 use countersign_worker::system::{SystemClock, SystemIds};
 
+use super::database::unusable;
 use super::{DataFolder, StartError, engine_config};
-use crate::config::Config;
+use crate::config::{Config, StorePlace};
 
-/// What a check of a data folder found.
+/// What a check of a database found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// The threads, and those that do not fit.
@@ -22,20 +23,32 @@ pub struct Check {
     pub missing: Vec<String>,
 }
 
-/// Looks at the threads of the data folder with the flows that ship and those
+/// Looks at the threads of the database with the flows that ship and those
 /// given (one of the same name replaces the shipped one), beside the server
 /// that runs on it: takes no lock, migrates nothing, runs nothing.
 ///
 /// # Errors
-/// There is no database, it is of a newer version, or it cannot be read.
+/// There is no database, it is of a newer version, or it cannot be read. On a
+/// server also if it is of an older version.
 pub async fn check(config: &Config, flows: Vec<CompiledGraph>) -> Result<Check, StartError> {
-    let database = DataFolder::database_of(&config.data_dir);
-    if !database.exists() {
-        return Err(StartError::NoDatabase { file: database.display().to_string() });
-    }
     // Nothing runs, so nothing is paid.
     let mut graphs = countersign_flows::all(Arc::new(InMemoryLedger::default()))?;
     graphs.extend(flows);
+    let database = match &config.store.place {
+        StorePlace::Postgres(url) => {
+            return match SqlStore::connect_beside(url.expose()).await.map_err(|source| unusable(config, source))? {
+                Beside::Current(store) => {
+                    Ok(Check { checked: look(config, store, graphs).await?, missing: Vec::new() })
+                }
+                Beside::Older { missing } => Err(StartError::OlderDatabase { missing }),
+            };
+        }
+        StorePlace::File(file) => file.clone(),
+        StorePlace::Folder => DataFolder::database_of(&config.data_dir),
+    };
+    if !database.exists() {
+        return Err(StartError::NoDatabase { file: database.display().to_string() });
+    }
     match SqlStore::open_beside(&database).await? {
         Beside::Current(store) => {
             let checked = look(config, store, graphs).await?;

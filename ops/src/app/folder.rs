@@ -1,5 +1,5 @@
-//! The data folder: one process owns it, and its secrets are readable by its
-//! user only (R31).
+//! The data folder: one process owns it, workers may use it beside that one,
+//! and its secrets are readable by its user only (R31).
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,12 +10,14 @@ use countersign_notifier::LinkKeys;
 use serde::{Deserialize, Serialize};
 
 use super::StartError;
+use crate::config::DATABASE_FILE;
 
-/// The folder that everything is kept in, locked.
+/// The folder of what is kept on this machine.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    lock: File,
+    /// None for a process that is not the folder's owner.
+    lock: Option<File>,
 }
 
 /// What personal links, sessions and cursors are signed with.
@@ -40,10 +42,7 @@ impl DataFolder {
     /// Another process has it, or it cannot be written.
     pub fn open(path: &Path) -> Result<Self, StartError> {
         let failed = |source| StartError::Folder { folder: path.display().to_string(), source };
-        if !path.exists() {
-            std::fs::create_dir_all(path).map_err(failed)?;
-            private(path, 0o700).map_err(failed)?;
-        }
+        make(path).map_err(failed)?;
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -60,16 +59,30 @@ impl DataFolder {
         }
         // What stands there is of a process that has ended.
         lock.set_len(0).map_err(failed)?;
-        let folder = Self { path: path.to_owned(), lock };
-        // SQLite gives its other files the mode of the database, and the
-        // folder may be one that everybody may look into.
-        for database in [folder.database(), folder.ledger()] {
-            match create_private(&database) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
-                Ok(_) | Err(_) => {}
-            }
+        Ok(Self { path: path.to_owned(), lock: Some(lock) })
+    }
+
+    /// Creates the folder if needed and uses it beside the process that has it,
+    /// if one has.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn beside(path: &Path) -> Result<Self, StartError> {
+        make(path).map_err(|source| StartError::Folder { folder: path.display().to_string(), source })?;
+        Ok(Self { path: path.to_owned(), lock: None })
+    }
+
+    /// Makes the file of a database, if there is none, which nobody else can
+    /// read: SQLite gives its other files the same mode, and the folder may be
+    /// one that everybody may look into.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn make_database(&self, file: &Path) -> Result<(), StartError> {
+        match create_private(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(self.failed(error)),
+            Ok(_) | Err(_) => Ok(()),
         }
-        Ok(folder)
     }
 
     /// Where the process listens that has the folder, if one has it. Makes and
@@ -100,7 +113,7 @@ impl DataFolder {
     /// The database of a folder that this process need not have.
     #[must_use]
     pub fn database_of(path: &Path) -> PathBuf {
-        path.join("countersign.db")
+        path.join(DATABASE_FILE)
     }
 
     /// The demo ledger.
@@ -114,7 +127,7 @@ impl DataFolder {
     /// # Errors
     /// The file cannot be written.
     pub fn announce(&self, address: &str) -> Result<(), StartError> {
-        let mut lock = &self.lock;
+        let Some(mut lock) = self.lock.as_ref() else { return Ok(()) };
         lock.seek(SeekFrom::Start(0))
             .and_then(|_| lock.set_len(0))
             .and_then(|()| lock.write_all(address.as_bytes()))
@@ -123,27 +136,36 @@ impl DataFolder {
 
     /// Gives the folder back.
     pub fn release(self) {
-        if let Err(error) = self.lock.set_len(0).and_then(|()| self.lock.unlock()) {
+        let Some(lock) = self.lock else { return };
+        if let Err(error) = lock.set_len(0).and_then(|()| lock.unlock()) {
             tracing::warn!(%error, "the data folder's lock could not be released; it ends with the process");
         }
     }
 
-    /// The keys of links and sessions; made at the first start.
+    /// The keys of links and sessions: those of the file that is named, which
+    /// must be there, else those of this folder, which its owner makes at the
+    /// first start. A process beside the owner makes none: links that nobody
+    /// else can verify would be of no use.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is damaged.
-    pub fn keys(&self, ids: &dyn Ids) -> Result<LinkKeys, StartError> {
-        let path = self.path.join("secret.json");
-        let text = self.read_or_make(&path, || {
-            let secret = [ids.salt(), ids.salt()].concat();
-            let file = SecretFile {
-                kid: hex::encode(&ids.salt()[..4]),
-                secret: hex::encode(secret),
-                older: Vec::new(),
-                epoch: 1,
-            };
-            serde_json::to_string_pretty(&file).unwrap_or_default()
-        })?;
+    /// The file cannot be read or written, or is damaged or missing.
+    pub fn keys(&self, named: Option<&Path>, ids: &dyn Ids) -> Result<LinkKeys, StartError> {
+        let path = named.map_or_else(|| self.path.join("secret.json"), Path::to_owned);
+        let text = if named.is_some() || self.lock.is_none() {
+            std::fs::read_to_string(&path)
+                .map_err(|source| StartError::NoSecret { file: path.display().to_string(), source })?
+        } else {
+            self.read_or_make(&path, || {
+                let secret = [ids.salt(), ids.salt()].concat();
+                let file = SecretFile {
+                    kid: hex::encode(&ids.salt()[..4]),
+                    secret: hex::encode(secret),
+                    older: Vec::new(),
+                    epoch: 1,
+                };
+                serde_json::to_string_pretty(&file).unwrap_or_default()
+            })?
+        };
         let damaged = |what: String| self.failed(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         let file: SecretFile =
             serde_json::from_str(&text).map_err(|error| damaged(format!("{}: {error}", path.display())))?;
@@ -193,6 +215,14 @@ impl DataFolder {
     fn failed(&self, source: std::io::Error) -> StartError {
         StartError::Folder { folder: self.path.display().to_string(), source }
     }
+}
+
+fn make(path: &Path) -> std::io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(path)?;
+    private(path, 0o700)
 }
 
 /// Where the owner of the lock listens, as it says.
@@ -254,8 +284,15 @@ mod tests {
         let path = dir.path().join("token");
         let token = folder.token(&path, &SystemIds).expect("made");
         assert_eq!(folder.token(&path, &SystemIds).expect("read"), token);
-        folder.keys(&SystemIds).expect("made");
-        folder.keys(&SystemIds).expect("read");
+        let beside = DataFolder::beside(dir.path()).expect("beside");
+        assert!(matches!(beside.keys(None, &SystemIds), Err(StartError::NoSecret { .. })), "only the owner makes it");
+        folder.keys(None, &SystemIds).expect("made");
+        folder.keys(None, &SystemIds).expect("read");
+        beside.keys(None, &SystemIds).expect("read");
+        let named = dir.path().join("shared.json");
+        assert!(matches!(folder.keys(Some(&named), &SystemIds), Err(StartError::NoSecret { .. })), "named, not made");
+        std::fs::copy(dir.path().join("secret.json"), &named).expect("copied");
+        folder.keys(Some(&named), &SystemIds).expect("read");
         #[cfg(unix)]
         for name in ["token", "secret.json"] {
             use std::os::unix::fs::PermissionsExt;
@@ -283,6 +320,8 @@ mod tests {
         private(dir.path(), 0o755).expect("open to all");
         let folder = DataFolder::open(dir.path()).expect("free");
         for file in [folder.database(), folder.ledger()] {
+            folder.make_database(&file).expect("made");
+            folder.make_database(&file).expect("left alone");
             let mode = std::fs::metadata(&file).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", file.display());
         }
@@ -293,7 +332,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let folder = DataFolder::open(dir.path()).expect("free");
         std::fs::write(dir.path().join("secret.json"), "{").expect("written");
-        let error = folder.keys(&SystemIds).expect_err("damaged");
+        let error = folder.keys(None, &SystemIds).expect_err("damaged");
         assert!(matches!(error, StartError::Folder { source, .. } if source.to_string().contains("secret.json")));
         assert_eq!(std::fs::read_to_string(dir.path().join("secret.json")).expect("there"), "{");
     }

@@ -1,10 +1,12 @@
 //! The whole server in one process: worker, notifier, API and pages, wired.
 
 mod check;
+mod database;
 mod demo;
 mod folder;
 mod http;
 mod ledger;
+mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,24 +14,25 @@ use std::time::Duration;
 
 use countersign_kernel::graph::{CompileError, CompiledGraph};
 use countersign_kernel::limits::Limits;
-use countersign_kernel::ports::{Channel, Clock, Ids};
+use countersign_kernel::ports::{Channel, Clock};
 use countersign_notifier::{
     EmailChannel, EmailFault, KeyFault, Links, Mailbox, WebhookChannel, WebhookConfig, WebhookFault,
 };
-use countersign_worker::engine::{Engine, EngineConfig, Parts};
-use countersign_worker::queue::Carrier;
+use countersign_worker::engine::{Engine, EngineConfig};
+use countersign_worker::queue::JobKind;
 use countersign_worker::store::views::TokenRecord;
-use countersign_worker::store::{EffectLedger, SqlStore, Store, StoreError};
+use countersign_worker::store::{Store as _, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 pub use self::check::{Check, check};
+use self::database::Database;
 pub use self::folder::DataFolder;
 pub use self::ledger::StoreLedger;
-use crate::api::{ADMIN_TOKEN, hash_token};
-use crate::config::Config;
+use self::worker::Wiring;
+pub use self::worker::{Working, start_worker};
+use crate::api::{ADMIN_TOKEN, admin_token_of, hash_token};
+use crate::config::{Config, StorePlace};
 use crate::state::AppState;
 use crate::web;
 
@@ -88,6 +91,59 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// A database on a server cannot be opened.
+    #[error("the database {database} cannot be opened")]
+    Database {
+        /// Which, without a password.
+        database: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// The file of a database cannot be locked.
+    #[error("the database file `{file}` cannot be used")]
+    File {
+        /// Which.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another process has the file of the database.
+    #[error("another process works on the database file `{file}`, which has one process at a time")]
+    FileTaken {
+        /// Which.
+        file: String,
+    },
+    /// A worker without a server needs a database that it can share.
+    #[error(
+        "the store is {file}, and a SQLite file has one process: `countersign up`, which works too. More processes \
+         share a Postgres database: set `store.url`"
+    )]
+    OneProcess {
+        /// Which.
+        file: String,
+    },
+    /// The tables are older than this build, and cannot be copied.
+    #[error(
+        "the database is that of an earlier version; without the migrations {} a check cannot read it. Check a \
+         restored copy to which `countersign migrate` was done",
+        .missing.join(", ")
+    )]
+    OlderDatabase {
+        /// The migrations that are missing, by number and name.
+        missing: Vec<String>,
+    },
+    /// There are no keys to sign links with.
+    #[error(
+        "the keys that links are signed with cannot be read from `{file}`; processes that share a database need the \
+         same ones: copy `secret.json` from the data folder of the one that serves the pages, and name it with \
+         `links.secret_file`"
+    )]
+    NoSecret {
+        /// Where they would be.
+        file: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
     Store(#[from] StoreError),
@@ -116,9 +172,7 @@ pub struct Running {
     pub sign_in_link: String,
     /// The engine, for programs that embed the server.
     pub engine: Engine,
-    shutdown: CancellationToken,
-    tasks: Vec<JoinHandle<()>>,
-    store: SqlStore,
+    working: Working,
     // Dropped last: as long as it is held, the folder is ours.
     folder: DataFolder,
 }
@@ -127,19 +181,13 @@ impl Running {
     /// Stops gracefully: takes no more work, lets running supersteps and
     /// requests finish within their limits, gives leases and jobs back.
     pub async fn stop(self) {
-        self.shutdown.cancel();
-        for task in self.tasks {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "a part of the server ended abnormally");
-            }
-        }
-        self.store.close().await;
+        self.working.stop().await;
         self.folder.release();
     }
 }
 
-/// Starts everything on one SQLite file in the data folder, with the flows
-/// that ship.
+/// Starts everything on the database that the configuration names, by default
+/// a SQLite file in the data folder, with the flows that ship.
 ///
 /// # Errors
 /// The folder is another server's, or a part cannot be set up. Nothing is left
@@ -154,20 +202,18 @@ pub async fn start(config: &Config, options: Options) -> Result<Running, StartEr
 /// # Errors
 /// As [`start`].
 pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGraph>) -> Result<Running, StartError> {
-    let (clock, ids) = (Arc::new(SystemClock), Arc::new(SystemIds));
     // A folder is not made for a server that cannot listen; one that is there
     // may be another server's, which says more.
     let early = if config.data_dir.exists() { None } else { Some(listen(config, options.port).await?) };
     let folder = DataFolder::open(&config.data_dir)?;
-    let keys = folder.keys(ids.as_ref())?;
-    let token = folder.token(&config.token_file(), ids.as_ref())?;
-    let store = SqlStore::open(&folder.database()).await?;
-    let recovered = store.recover(clock.now()).await?;
-    if recovered > 0 {
-        tracing::info!(threads = recovered, "taking up threads that an earlier process left in the middle");
-    }
-    let admin = TokenRecord { name: ADMIN_TOKEN.into(), scopes: vec!["admin".into()], graphs: None };
-    store.put_token(&admin, &hash_token(&token), clock.now()).await?;
+    let keys = folder.keys(config.links.secret_file.as_deref(), &SystemIds)?;
+    let token = folder.token(&config.token_file(), &SystemIds)?;
+    let database = Database::open(config, &folder, &SystemClock).await?;
+    let hash = hash_token(&token);
+    // Several folders may have a token each in one database.
+    let name = if database.shared { admin_token_of(&hash) } else { ADMIN_TOKEN.to_owned() };
+    let admin = TokenRecord { name, scopes: vec!["admin".into()], graphs: None };
+    database.store.put_token(&admin, &hash, SystemClock.now()).await?;
 
     let listener = match early {
         Some(listener) => listener,
@@ -177,39 +223,35 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
     let base_url: Arc<str> = config.public_url(bound).trim_end_matches('/').into();
     let links = Arc::new(Links::new(base_url.as_ref(), keys, config.links.valid_for));
     let directory = Arc::new(if options.demo { demo::directory(config) } else { config.directory() });
-    let ledger = StoreLedger::new(EffectLedger::open(&folder.ledger()).await?, clock.clone());
-    let mut graphs = countersign_flows::all(Arc::new(ledger))?;
-    graphs.extend(flows);
-    let engine = Engine::new(Parts {
-        store: Arc::new(store.clone()),
-        graphs,
+    let wiring = Wiring {
+        folder: &folder,
+        database,
+        links: &links,
         directory: directory.clone(),
-        channels: channels(config, &links, clock.clone(), &base_url)?,
-        clock,
-        worker: format!("worker-{}", hex::encode(&ids.salt()[..6])),
-        ids,
-        config: engine_config(config),
-    });
+        base_url: &base_url,
+        kinds: &JobKind::ALL,
+        flows,
+    };
+    let mut working = Working::prepare(config, wiring).await?;
     let state = AppState {
-        engine: engine.clone(),
+        engine: working.engine.clone(),
         links,
         directory,
         mailbox: config.email.smtp.is_none().then(|| Arc::new(Mailbox::new(config.mailbox_dir()))),
         config: Arc::new(config.clone()),
         base_url,
     };
-    let shutdown = CancellationToken::new();
-    let tasks = spawn(config, &state, &store, listener, &shutdown);
+    let served = http::serve(listener, http::router(state.clone()), working.shutdown.clone());
+    working.tasks.push(tokio::spawn(served));
+    working.begin(config, &JobKind::ALL);
     let base = format!("http://{bound}");
     folder.announce(&base)?;
     let running = Running {
         sign_in_link: web::sign_in_link(&state, &state.administrator(), SIGN_IN_FOR),
         base_url: base,
         token,
-        engine,
-        shutdown,
-        tasks,
-        store,
+        engine: working.engine.clone(),
+        working,
         folder,
     };
     if options.demo {
@@ -221,12 +263,15 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
 /// Brings the database up to date; says which migrations that took.
 ///
 /// # Errors
-/// Another server owns the folder, or the database cannot be opened.
+/// Another server owns the folder that the database is in, or the database
+/// cannot be opened.
 pub async fn migrate(config: &Config) -> Result<Vec<String>, StartError> {
-    let folder = DataFolder::open(&config.data_dir)?;
-    let store = SqlStore::open(&folder.database()).await?;
-    let migrated = store.migrated().to_vec();
-    store.close().await;
+    let alone = !matches!(config.store.place, StorePlace::Postgres(_));
+    let folder = if alone { DataFolder::open(&config.data_dir) } else { DataFolder::beside(&config.data_dir) }?;
+    let database = Database::open_as_it_is(config, &folder).await?;
+    let migrated = database.store.migrated().to_vec();
+    database.store.close().await;
+    drop(database.lock);
     folder.release();
     Ok(migrated)
 }
@@ -271,26 +316,4 @@ fn engine_config(config: &Config) -> EngineConfig {
         supersteps_per_run: u32::try_from(config.limits.supersteps_per_run).unwrap_or(u32::MAX),
         ..EngineConfig::default()
     }
-}
-
-fn spawn(
-    config: &Config,
-    state: &AppState,
-    store: &SqlStore,
-    listener: TcpListener,
-    shutdown: &CancellationToken,
-) -> Vec<JoinHandle<()>> {
-    let engine = state.engine.clone();
-    let carrier = Carrier::new(store, "countersign", config.worker.poll_interval);
-    let (wake, stop) = (engine.wake(), shutdown.clone());
-    let receiver = Arc::new(engine.clone());
-    let carried = tokio::spawn(async move {
-        if let Err(error) = carrier.run(receiver, wake, stop).await {
-            tracing::error!(%error, "the queue's carrier ended; the sweep still finds all work");
-        }
-    });
-    let stop = shutdown.clone();
-    let worked = tokio::spawn(async move { engine.run(stop).await });
-    let served = tokio::spawn(http::serve(listener, http::router(state.clone()), shutdown.clone()));
-    vec![served, worked, carried]
 }

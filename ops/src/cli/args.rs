@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use countersign_kernel::principal::{Approver, PrincipalError};
+use countersign_worker::queue::JobKind;
 
 use super::exit::HELP;
 use super::thread_args::Threads;
@@ -52,6 +53,9 @@ pub struct Global {
 pub enum Command {
     /// Run everything in this process: worker, messages, API, pages.
     Up(Up),
+    /// Work on a Postgres database beside `up`, without API and pages, on this or
+    /// another machine.
+    Worker(Worker),
     /// Start a thread of a graph, or one per row of a file.
     Run(Run),
     /// Look at threads, and change their course.
@@ -68,7 +72,7 @@ pub enum Command {
     /// Bring the database up to date, and stop.
     Migrate,
     /// List the threads that this build could not go on with, before it is
-    /// deployed. Reads the data folder beside the server that runs on it, and
+    /// deployed. Reads the database beside the server that runs on it, and
     /// changes nothing. Exit code 1 if there are any.
     Check,
     /// Print the commented reference of the configuration.
@@ -85,6 +89,20 @@ pub struct Up {
     /// Listen here, instead of the configured address.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+}
+
+/// Options of `worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// Only jobs of these kinds: `advance` (run threads), `deliver` (send
+    /// messages). All by default.
+    #[arg(long, value_name = "QUEUES", value_delimiter = ',', value_parser = queue)]
+    pub queues: Vec<JobKind>,
+}
+
+fn queue(text: &str) -> Result<JobKind, String> {
+    let known = || JobKind::ALL.map(JobKind::name).join(", ");
+    JobKind::from_name(text).ok_or_else(|| format!("there are: {}", known()))
 }
 
 /// Options of `run`.
@@ -222,6 +240,17 @@ mod tests {
     fn global_options_stand_before_or_after_the_command() {
         assert!(parse(&["--json", "threads", "list"]).expect("before").global.json);
         assert!(parse(&["threads", "list", "--json", "--data", "d"]).expect("after").global.json);
+    }
+
+    #[test]
+    fn a_worker_takes_queues_by_name() {
+        let queues = |words: &[&str]| match parse(words).map(|cli| cli.command) {
+            Ok(Command::Worker(worker)) => Some(worker.queues),
+            _ => None,
+        };
+        assert_eq!(queues(&["worker"]), Some(Vec::new()));
+        assert_eq!(queues(&["worker", "--queues", "deliver,advance"]), Some(vec![JobKind::Deliver, JobKind::Advance]));
+        assert_eq!(queues(&["worker", "--queues", "deliver,mail"]), None);
     }
 
     #[test]

@@ -9,12 +9,11 @@ use super::output::{Output, plain};
 use crate::app::{self, Check, Flows};
 use crate::config::Config;
 
-/// Looks at the data folder beside the server that runs on it, and lists the
+/// Looks at the database beside the server that runs on it, and lists the
 /// threads that do not fit.
 pub(super) async fn run(config: &Config, global: &Global, output: Output, flows: Flows) -> Result<Exit, CliError> {
     if global.server.is_some() {
-        let why =
-            "check reads a data folder, with the flows of this program: name the folder with --data, not a server";
+        let why = "check reads a database, with the flows of this program: name its folder with --data, not a server";
         return Err(CliError::new(Exit::Usage, why));
     }
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::because(Exit::Failure, error);

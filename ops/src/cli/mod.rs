@@ -1,6 +1,6 @@
 //! The command line `countersign`.
 //!
-//! `up`, `migrate`, `check` and `config` work in this process; everything else
+//! `up`, `worker`, `migrate`, `check` and `config` work in this process; everything else
 //! is an HTTP client of the API. Results go to standard output, messages to
 //! standard error; [`Exit`] says how it ended.
 
@@ -29,6 +29,7 @@ mod threads;
 mod up;
 mod wait;
 mod watch;
+mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +37,9 @@ use std::path::PathBuf;
 use clap::Parser as _;
 use serde_json::json;
 
-pub use self::args::{Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, ShowConfig, SignIn, Up, Wait};
+pub use self::args::{
+    Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, ShowConfig, SignIn, Up, Wait, Worker,
+};
 pub use self::exit::Exit;
 pub use self::failure::CliError;
 pub use self::output::Output;
@@ -93,6 +96,10 @@ async fn dispatch(cli: Cli, output: Output, env: &dyn Variables, flows: Flows) -
             logging::start(&config.log);
             config.listen = args.listen.unwrap_or(config.listen);
             up::run(&config, output, &args, flows).await
+        }
+        Command::Worker(args) => {
+            logging::start(&config.log);
+            worker::run(&config, output, &args, flows).await
         }
         Command::Migrate => {
             logging::start(&quiet(&config));

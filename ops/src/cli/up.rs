@@ -8,7 +8,7 @@ use super::failure::{CliError, chain};
 use super::output::Output;
 use super::signals;
 use crate::app;
-use crate::config::Config;
+use crate::config::{Config, StorePlace};
 
 /// Runs until a signal. The first one stops gracefully, a second one at once.
 pub(super) async fn run(config: &Config, output: Output, args: &Up, flows: app::Flows) -> Result<Exit, CliError> {
@@ -25,6 +25,7 @@ pub(super) async fn run(config: &Config, output: Output, args: &Up, flows: app::
         "base_url": running.base_url,
         "sign_in_link": running.sign_in_link,
         "data_dir": config.data_dir,
+        "store": config.store.place.shown(&config.data_dir),
         "token_file": config.token_file(),
         "mailbox_dir": config.email.smtp.is_none().then(|| config.mailbox_dir()),
     });
@@ -46,13 +47,17 @@ fn where_to_look(config: &Config, running: &app::Running) -> String {
         Some(smtp) => format!("through {}:{}", smtp.host, smtp.port),
         None => format!("{url}/mailbox (files in {})", config.mailbox_dir().display()),
     };
+    let store = match &config.store.place {
+        StorePlace::Folder => String::new(),
+        place => format!("  Store    {}\n", place.shown(&config.data_dir)),
+    };
     format!(
         "Countersign {version} runs. Stop it with Ctrl-C.\n\n  \
            Pages    {url}\n  \
            Sign in  {sign_in}\n  \
            API      {url}/api/v1 (token in {token})\n  \
            Mails    {mails}\n  \
-           Data     {data}\n",
+           Data     {data}\n{store}",
         version = env!("CARGO_PKG_VERSION"),
         sign_in = running.sign_in_link,
         token = config.token_file().display(),

@@ -10,6 +10,7 @@ mod fault;
 mod network;
 mod reader;
 mod sections;
+mod store;
 #[cfg(test)]
 mod tests;
 mod variables;
@@ -27,6 +28,7 @@ pub use self::network::Network;
 use self::network::base_url;
 use self::reader::{Reader, Section};
 pub use self::sections::{Limits, LinkSettings, Log, LogFormat, Worker};
+pub use self::store::{DATABASE_FILE, PostgresUrl, StorePlace, StoreSettings};
 pub use self::variables::{Environment, Variables};
 
 /// Every setting with its default and its meaning, as a file to start from.
@@ -49,6 +51,8 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// What is reported on standard error.
     pub log: Log,
+    /// Which database.
+    pub store: StoreSettings,
     /// What is refused for its size.
     pub limits: Limits,
     /// How the worker takes jobs.
@@ -71,6 +75,7 @@ impl Default for Config {
             base_url: None,
             trusted_proxies: Vec::new(),
             log: Log::default(),
+            store: StoreSettings::default(),
             limits: Limits::default(),
             worker: Worker::default(),
             links: LinkSettings::default(),
@@ -156,6 +161,7 @@ impl Config {
             base_url,
             trusted_proxies: trusted_proxies.collect(),
             log: Log::read(root.section("log")),
+            store: StoreSettings::read(root.section("store")),
             limits: Limits::read(root.section("limits")),
             worker: Worker::read(root.section("worker")),
             links: LinkSettings::read(root.section("links")),
@@ -163,6 +169,7 @@ impl Config {
             webhooks: Webhook::read(root.entries("webhooks")),
             people: channels::read_people(root.entries("people")),
         };
+        StoreSettings::refuse_queue(root.section("queue"));
         root.finish();
         config
     }

@@ -1,5 +1,6 @@
 //! The sections of numbers and names: limits, worker, links, log.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::reader::Section;
@@ -109,23 +110,27 @@ impl Worker {
 }
 
 /// Personal links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkSettings {
     /// How long a link works.
     pub valid_for: Duration,
+    /// The file of the keys that links are signed with, if not the one that the
+    /// data folder makes.
+    pub secret_file: Option<PathBuf>,
 }
 
 impl Default for LinkSettings {
     fn default() -> Self {
-        Self { valid_for: Duration::from_hours(720) }
+        Self { valid_for: Duration::from_hours(720), secret_file: None }
     }
 }
 
 impl LinkSettings {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let hours = section.whole("valid_for_hours", 720, 1..=87_600);
+        let secret_file = section.text("secret_file").map(|found| PathBuf::from(found.value));
         section.finish();
-        Self { valid_for: Duration::from_hours(hours) }
+        Self { valid_for: Duration::from_hours(hours), secret_file }
     }
 }
 

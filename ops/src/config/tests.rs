@@ -198,6 +198,8 @@ fn variables_that_are_no_settings_are_faults() {
         "COUNTERSIGN_TOKEN",
         "COUNTERSIGN_CONFIG",
         "COUNTERSIGN_BIN",
+        "COUNTERSIGN_TEST_POSTGRES",
+        "COUNTERSIGN_TEST_REDIS",
         "COUNTERSIGN_EMAIL_SMTP_PORT",
         "COUNTERSIGN_EMAIL_SMTP_SECURITY",
         "COUNTERSIGN_EMAIL_SMTP_USERNAME",
@@ -236,6 +238,27 @@ fn secrets_do_not_print() {
     assert!(!printed.contains("hunter2") && !printed.contains("c2VjcmV0"), "{printed}");
     let wrong = parse_with(text, &[variables[0], (variables[1].0, "whsec_hunter3!")]).expect_err("no secret");
     assert!(!wrong.to_string().contains("hunter"), "{wrong}");
+}
+
+#[test]
+fn the_store_is_a_url_whose_password_does_not_print() {
+    let url = "postgres://ann:hunter2@db.example.com/cases";
+    let config = parse_with("[store]\nconnections = 20", &[("COUNTERSIGN_STORE_URL", url)]).expect("valid");
+    assert_eq!(config.store.connections, 20);
+    assert_eq!(config.store.place.shown(&config.data_dir), "postgres://ann@db.example.com/cases");
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    for (name, text) in [
+        ("store", "[store]\nurl = \"mysql://ann:hunter2@db/cases\""),
+        ("store", "[store]\nurl = \"postgres://ann:hunter2@db/cases?sslmod=off\""),
+        ("queue", "[queue]\nurl = \"redis://:hunter2@cache\""),
+    ] {
+        let errors = parse(text).expect_err("no store");
+        assert_eq!(errors.faults().len(), 1, "{errors}");
+        assert_eq!(errors.faults()[0].place, format!("`{name}.url` in countersign.toml"));
+        assert!(!errors.to_string().contains("hunter2"), "{errors}");
+    }
+    let folder = parse("").expect("valid").store.place.shown(Path::new("x"));
+    assert_eq!(folder, format!("sqlite:{}", Path::new("x").join(DATABASE_FILE).display()));
 }
 
 #[test]

@@ -7,9 +7,16 @@ use super::reader::Reader;
 /// What every variable of this program begins with.
 const PREFIX: &str = "COUNTERSIGN_";
 
-/// Variables that are no settings: those of the command line, and the program
-/// that the tests and benches run.
-const OTHERS: [&str; 4] = ["COUNTERSIGN_BIN", "COUNTERSIGN_CONFIG", "COUNTERSIGN_SERVER", "COUNTERSIGN_TOKEN"];
+/// Variables that are no settings: those of the command line, and of the tests
+/// and benches.
+const OTHERS: [&str; 6] = [
+    "COUNTERSIGN_BIN",
+    "COUNTERSIGN_CONFIG",
+    "COUNTERSIGN_SERVER",
+    "COUNTERSIGN_TEST_POSTGRES",
+    "COUNTERSIGN_TEST_REDIS",
+    "COUNTERSIGN_TOKEN",
+];
 
 /// What orchestrators set in every process beside a service called
 /// `countersign`: where it can be reached.

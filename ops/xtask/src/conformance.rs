@@ -5,7 +5,8 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 
-use crate::process::{root, say};
+use crate::process::{Failed, root, say};
+use crate::servers::{Kind, Servers};
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -24,10 +25,24 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// What was asked for does not exist.
+const UNAVAILABLE: u8 = 2;
+
 /// Runs the scenarios. The last printed line is `N passed, M failed`; nothing
 /// is said after it, and the exit status is the runner's: 1 if any failed, 2
 /// if what was asked for does not exist.
 pub(crate) fn run(options: &Options) -> ExitCode {
+    let servers = match options.backend.as_str() {
+        "postgres" => Servers::of(&[Kind::Postgres]),
+        _ => Ok(Servers::none()),
+    };
+    let servers = match servers {
+        Ok(servers) => servers,
+        Err(Failed(what)) => {
+            say(&format!("failed: {what}"));
+            return ExitCode::from(UNAVAILABLE);
+        }
+    };
     let mut command = Command::new(option_env!("CARGO").unwrap_or("cargo"));
     command.args(["run", "--quiet", "--package", "countersign-conformance", "--manifest-path"]);
     command.arg(root().join("Cargo.toml")).arg("--").args(["--backend", &options.backend]);
@@ -40,6 +55,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if options.json {
         command.arg("--json");
     }
+    command.envs(servers.variables().iter().map(|(name, url)| (name, url)));
     match command.status() {
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),
         Err(problem) => {

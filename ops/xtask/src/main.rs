@@ -1,5 +1,6 @@
 //! Everything a developer does, by name: `cargo xtask help`.
 
+mod bench;
 mod conformance;
 mod lint;
 mod process;
@@ -35,6 +36,8 @@ enum Task {
     Ci,
     /// Recorded scenarios of reference systems, on the kernel or on the worker.
     Conformance(conformance::Options),
+    /// Measures the worker against the bars, and bare transactions beside it.
+    Bench(bench::Options),
     /// The server with sample threads, on a data folder of its own.
     Demo,
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Ci => lint::run().and_then(|()| test::run(&test::Options::default())),
         Task::Conformance(options) => return conformance::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Demo => cargo(["run", "-p", "countersign", "--", "up", "--demo", "--data", "target/demo"]).done(),
     };
     match done {
@@ -70,6 +74,16 @@ mod tests {
             let Task::Test(options) = task else { panic!("another task: {task:?}") };
             assert_eq!(options.rest, ["--no-capture", "name"]);
         }
+    }
+
+    #[test]
+    fn a_bench_is_of_what_is_named() {
+        let words = ["xtask", "bench", "--backend", "sqlite", "--workload", "w1", "--workload", "limit", "--json"];
+        let task = Task::try_parse_from(words).expect("a task");
+        let Task::Bench(options) = task else { panic!("another task: {task:?}") };
+        assert_eq!(options.words(), ["--backend", "sqlite", "--workload", "w1", "--workload", "limit", "--json"]);
+        assert!(!options.needs_postgres());
+        assert!(Task::try_parse_from(["xtask", "bench", "--backend", "mysql"]).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+mod data;
 pub mod deviations;
 pub mod eino;
 pub mod langgraph;
@@ -14,8 +15,8 @@ pub mod stored;
 
 use self::report::{Backend, ScenarioResult};
 
-/// Scenarios that run side by side: each has threads and a data file of its
-/// own.
+/// Scenarios that run side by side: each has threads and a data file, or a
+/// database, of its own.
 const AT_ONCE: usize = 8;
 
 /// The recordings that belong to the project.

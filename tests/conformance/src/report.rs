@@ -17,16 +17,8 @@ pub enum Backend {
     Memory,
     /// The engine on a real SQLite file.
     Sqlite,
-    /// The engine on Postgres.
+    /// The engine on a Postgres server.
     Postgres,
-}
-
-impl Backend {
-    /// Whether scenarios can be run on it.
-    #[must_use]
-    pub fn is_built(self) -> bool {
-        matches!(self, Self::Memory | Self::Sqlite)
-    }
 }
 
 impl FromStr for Backend {

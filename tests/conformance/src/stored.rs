@@ -1,8 +1,7 @@
-//! The worker on a data file of its own: a process that can be stopped, killed
+//! The worker on a data file or a database of its own: a process that can be stopped, killed
 //! and started again, and is used through its public API alone.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,11 +15,12 @@ use countersign_worker::engine::{Engine, EngineConfig, Parts, RequestError, Thre
 use countersign_worker::store::views::HistoryEntry;
 use countersign_worker::store::{Refusal, SqlStore, Store, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
-use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::data::Data;
+pub use crate::data::On;
 
 /// The flow of a scenario. Every process builds it anew, as every start of a
 /// program does.
@@ -55,9 +55,9 @@ impl Directory for Nobody {
     }
 }
 
-/// A data folder and the process that works on it.
+/// A data file or a database, and the process that works on it.
 pub struct Place {
-    folder: TempDir,
+    data: Data,
     program: Program,
     between: Between,
     process: Option<Process>,
@@ -66,20 +66,19 @@ pub struct Place {
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Place").finish_non_exhaustive()
     }
 }
 
 impl Place {
-    /// A new folder with a process that runs.
+    /// A place that was never used, with a process that runs.
     ///
     /// # Errors
     /// In the words of what failed.
-    pub async fn open(program: Program) -> Result<Self, String> {
-        let folder = tempfile::tempdir().map_err(|problem| problem.to_string())?;
-        std::fs::write(file(folder.path()), empty().await?).map_err(|problem| problem.to_string())?;
+    pub async fn open(on: On, program: Program) -> Result<Self, String> {
+        let data = Data::fresh(on).await?;
         let between: Between = Arc::new(|store| Arc::new(store));
-        let mut place = Self { folder, program, between, process: None, callers: AtomicU64::new(0) };
+        let mut place = Self { data, program, between, process: None, callers: AtomicU64::new(0) };
         place.start().await?;
         Ok(place)
     }
@@ -89,7 +88,7 @@ impl Place {
         self.between = between;
     }
 
-    /// Shuts the engine down, closes the store, and opens the file again.
+    /// Shuts the engine down, closes the store, and opens it again.
     ///
     /// # Errors
     /// It does not end in time, or does not start.
@@ -112,7 +111,7 @@ impl Place {
     }
 
     async fn start(&mut self) -> Result<(), String> {
-        let process = Process::start(&file(self.folder.path()), (self.program)()?, &self.between).await?;
+        let process = Process::start(&self.data, (self.program)()?, &self.between).await?;
         let checked = process.engine.check().await.map_err(|problem| problem.to_string())?;
         self.process = Some(process);
         if checked.unfit.is_empty() { Ok(()) } else { Err(format!("a restart does not fit: {:?}", checked.unfit)) }
@@ -217,25 +216,6 @@ impl Place {
     }
 }
 
-/// The data file of a folder.
-fn file(folder: &Path) -> std::path::PathBuf {
-    folder.join("countersign.db")
-}
-
-/// A data file as a first start leaves it: all tables, no rows. Made once, so
-/// that each scenario has its file without waiting for every migration.
-async fn empty() -> Result<Vec<u8>, String> {
-    static EMPTY: OnceCell<Vec<u8>> = OnceCell::const_new();
-    let made = EMPTY.get_or_try_init(|| async {
-        let folder = tempfile::tempdir().map_err(|problem| problem.to_string())?;
-        let file = file(folder.path());
-        let store = SqlStore::open(&file).await.map_err(|problem| problem.to_string())?;
-        store.close().await;
-        std::fs::read(file).map_err(|problem| problem.to_string())
-    });
-    made.await.cloned()
-}
-
 /// One process: an engine, its store and its threads of execution.
 struct Process {
     engine: Engine,
@@ -275,11 +255,11 @@ impl Drop for Threads {
 }
 
 impl Process {
-    async fn start(file: &Path, graph: CompiledGraph, between: &Between) -> Result<Self, String> {
+    async fn start(data: &Data, graph: CompiledGraph, between: &Between) -> Result<Self, String> {
         let threads = Threads::new().map_err(|problem| problem.to_string())?;
-        let path = file.to_owned();
+        let open = data.open().await;
         let opened = threads.handle.spawn(async move {
-            let store = SqlStore::open(&path).await?;
+            let store = open.await?;
             store.recover(SystemClock.now()).await?;
             Ok::<_, StoreError>(store)
         });

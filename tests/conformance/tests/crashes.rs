@@ -16,7 +16,7 @@ use countersign_conformance::langgraph::play::Profile;
 use countersign_conformance::langgraph::stored::Stored;
 use countersign_conformance::langgraph::subject::{Edit, Entry, Refused, Request, Subject, View};
 use countersign_conformance::recordings;
-use countersign_conformance::stored::{Between, Program};
+use countersign_conformance::stored::{Between, On, Program};
 use faulty::{Dies, Fate, Faulty};
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{self, StreamExt};
@@ -26,6 +26,9 @@ use futures_util::stream::{self, StreamExt};
 /// finished task, a superstep of a sub-graph, or the end of a superstep.
 const FATES: [(u32, Dies); 6] =
     [(0, Dies::After), (1, Dies::Before), (1, Dies::After), (2, Dies::Before), (2, Dies::After), (3, Dies::After)];
+
+/// One of so many: with each fate, and with scenarios of each kind.
+const SOME: usize = 5;
 
 /// A worker that dies once in each run, if it writes that often.
 struct Mortal {
@@ -113,21 +116,31 @@ fn scenarios() -> Vec<Scenario> {
     hand
 }
 
-fn mortal(fate: (u32, Dies), program: Program) -> BoxFuture<'static, Result<Box<dyn Subject>, String>> {
-    async move { Ok(Box::new(Mortal { kernel: Stored::open(program).await?, fate }) as Box<dyn Subject>) }.boxed()
+fn mortal(on: On, fate: (u32, Dies), program: Program) -> BoxFuture<'static, Result<Box<dyn Subject>, String>> {
+    async move { Ok(Box::new(Mortal { kernel: Stored::open(on, program).await?, fate }) as Box<dyn Subject>) }.boxed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recordings_hold_although_the_process_dies_in_each_run() {
-    let allowed = Arc::new(Deviations::own().expect("a list").kinds());
+async fn recordings_hold_on_sqlite_although_the_process_dies_in_each_run() {
     let scenarios = scenarios();
     assert!(scenarios.len() > 120, "only {} scenarios fit", scenarios.len());
+    hold_over_deaths(On::Sqlite, scenarios).await;
+}
+
+/// Some of them: the server takes its time to hear of a death.
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_hold_on_postgres_although_the_process_dies_in_each_run() {
+    hold_over_deaths(On::Postgres, scenarios().into_iter().step_by(SOME).collect()).await;
+}
+
+async fn hold_over_deaths(on: On, scenarios: Vec<Scenario>) {
+    let allowed = Arc::new(Deviations::own().expect("a list").kinds());
     let runs = scenarios.into_iter().zip(FATES.into_iter().cycle()).map(|(scenario, fate)| {
         let allowed = Arc::clone(&allowed);
         tokio::spawn(async move {
             let mut difference = String::new();
             for profile in [Profile::Recorded, Profile::Safe] {
-                match attempt(&scenario, profile, &allowed, &|program| mortal(fate, program)).await {
+                match attempt(&scenario, profile, &allowed, &|program| mortal(on, fate, program)).await {
                     Ok(_) => return None,
                     Err(found) => difference = found,
                 }

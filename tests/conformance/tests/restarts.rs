@@ -108,3 +108,9 @@ async fn recordings_hold_on_sqlite_over_a_restart_after_every_request() {
     assert!(hand.len() > 150, "only {} scenarios were found", hand.len());
     hold_over_restarts(Backend::Sqlite, hand).await;
 }
+
+/// Some of those.
+#[tokio::test(flavor = "multi_thread")]
+async fn recordings_hold_on_postgres_over_a_restart_after_every_request() {
+    hold_over_restarts(Backend::Postgres, scenarios().into_iter().step_by(5).collect()).await;
+}

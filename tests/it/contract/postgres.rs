@@ -23,6 +23,15 @@ pub(crate) async fn open() -> Box<dyn Backend> {
     Box::new(Postgres { store, raw, _database: database })
 }
 
+/// A store, and one of another process on the same database.
+pub(crate) async fn open_twice() -> (Box<dyn Backend>, Arc<dyn Store>) {
+    let database = Database::fresh().await;
+    let store = SqlStore::connect(database.url(), 8).await.expect("the store opens");
+    let other = SqlStore::connect(database.url(), 8).await.expect("the store opens");
+    let raw = PgPool::connect(database.url()).await.expect("the database opens");
+    (Box::new(Postgres { store, raw, _database: database }), Arc::new(other))
+}
+
 #[async_trait]
 impl Backend for Postgres {
     fn store(&self) -> Arc<dyn Store> {

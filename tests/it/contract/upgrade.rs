@@ -19,12 +19,12 @@ pub(crate) const MIGRATION_0001: &str = include_str!("files/migration_0001.sql")
 /// Tables of the libraries below, and of the migrations themselves.
 const NOT_OURS: [&str; 4] = ["Jobs", "Workers", "apalis_migrations", "countersign_migrations"];
 
-async fn raw(path: &Path) -> SqliteConnection {
+pub(super) async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.expect("the file opens")
 }
 
 /// The columns of our tables.
-async fn columns(file: &mut SqliteConnection) -> BTreeMap<String, Vec<String>> {
+pub(super) async fn columns(file: &mut SqliteConnection) -> BTreeMap<String, Vec<String>> {
     let rows: Vec<(String, String)> = sqlx::query_as(
         "SELECT t.name, c.name FROM sqlite_master t JOIN pragma_table_info(t.name) c
          WHERE t.type = 'table' ORDER BY t.name, c.cid",

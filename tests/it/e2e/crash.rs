@@ -23,7 +23,7 @@ fn yes() -> Value {
 }
 
 /// Keeps everybody else from writing a database of a place until it is ended.
-async fn hold(place: &Place, name: &str) -> SqliteConnection {
+pub(super) async fn hold(place: &Place, name: &str) -> SqliteConnection {
     let options =
         SqliteConnectOptions::new().filename(place.data(name)).busy_timeout(std::time::Duration::from_secs(30));
     let mut held = SqliteConnection::connect_with(&options).await.expect("a connection");
@@ -31,7 +31,7 @@ async fn hold(place: &Place, name: &str) -> SqliteConnection {
     held
 }
 
-async fn free(mut held: SqliteConnection) {
+pub(super) async fn free(mut held: SqliteConnection) {
     held.execute("ROLLBACK").await.expect("given back");
     held.close().await.expect("closed");
 }

@@ -17,6 +17,7 @@ mod kit;
 mod mail;
 mod pages;
 mod people;
+mod postgres;
 mod time_travel_api;
 mod time_travel_cli;
 mod time_travel_hard;

@@ -14,6 +14,15 @@ use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{asks, flow, got, part, pays_at_once, with, works};
 use crate::support::{Runs, World, operator};
 
+engine!(
+    more_state_and_tasks_beside_open_questions_leave_them_as_they_are,
+    an_answer_and_an_amendment_of_one_resume_both_count,
+    a_refused_amendment_changes_nothing,
+    the_same_amendment_again_gets_the_first_reply_and_runs_once,
+    a_finished_thread_goes_on_where_an_amendment_leads,
+    an_amended_superstep_is_replayed_with_what_it_was_given,
+);
+
 fn send(node: &str, argument: Value) -> Goto {
     Goto::Send { node: node.to_owned(), argument }
 }
@@ -46,7 +55,6 @@ fn of_questions(runs: &Runs) -> World {
     world(move || open_questions(&runs))
 }
 
-#[tokio::test]
 async fn more_state_and_tasks_beside_open_questions_leave_them_as_they_are() {
     let runs = Runs::default();
     let world = of_questions(&runs);
@@ -86,7 +94,6 @@ async fn more_state_and_tasks_beside_open_questions_leave_them_as_they_are() {
     assert!(effects.len() == 1 && effects[0].1 == 1, "{effects:?}");
 }
 
-#[tokio::test]
 async fn an_answer_and_an_amendment_of_one_resume_both_count() {
     let runs = Runs::default();
     let world = of_questions(&runs);
@@ -114,7 +121,6 @@ async fn an_answer_and_an_amendment_of_one_resume_both_count() {
     assert_eq!((&done.state["got"]["plain"], &done.state["got"]["extra"]), (&json!("yes"), &json!({"seen": 1})));
 }
 
-#[tokio::test]
 async fn a_refused_amendment_changes_nothing() {
     let runs = Runs::default();
     let world = of_questions(&runs);
@@ -149,7 +155,6 @@ async fn a_refused_amendment_changes_nothing() {
     assert_eq!((engine.detail(&thread).await, engine.history(&thread).await, runs.all()), before);
 }
 
-#[tokio::test]
 async fn the_same_amendment_again_gets_the_first_reply_and_runs_once() {
     let runs = Runs::default();
     let world = of_questions(&runs);
@@ -182,7 +187,6 @@ async fn the_same_amendment_again_gets_the_first_reply_and_runs_once() {
     assert_eq!(engine.history(&thread).await.len(), 2);
 }
 
-#[tokio::test]
 async fn a_finished_thread_goes_on_where_an_amendment_leads() {
     let runs = Runs::default();
     let world = world({
@@ -209,7 +213,6 @@ async fn a_finished_thread_goes_on_where_an_amendment_leads() {
     );
 }
 
-#[tokio::test]
 async fn an_amended_superstep_is_replayed_with_what_it_was_given() {
     let runs = Runs::default();
     let world = of_questions(&runs);

@@ -5,7 +5,16 @@ use serde_json::json;
 use super::graphs::{Does, in_a_row, side_by_side};
 use crate::support::{Gate, Outbox, Runs, World, ann, bob, eventually, operator};
 
-#[tokio::test]
+engine!(
+    a_flow_runs_to_its_end,
+    an_answer_resumes_exactly_its_point,
+    answers_that_come_together_are_one_resume,
+    an_answer_to_a_running_thread_is_taken_up_at_its_park,
+    a_finished_sibling_of_a_question_is_not_run_again,
+    parked_threads_hold_nothing,
+    new_input_starts_a_finished_thread_anew,
+);
+
 async fn a_flow_runs_to_its_end() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let flow = [("a", Does::Work), ("b", Does::Work), ("c", Does::Work)];
@@ -30,7 +39,6 @@ fn questions(runs: &Runs) -> World {
     World::one(move || side_by_side(&runs, &gate, &[("a", Does::Ask), ("b", Does::Ask), ("c", Does::Ask)]))
 }
 
-#[tokio::test]
 async fn an_answer_resumes_exactly_its_point() {
     let (runs, outbox) = (Runs::default(), Outbox::taking());
     let world = questions(&runs).carried().sending_through(&outbox);
@@ -57,7 +65,6 @@ async fn an_answer_resumes_exactly_its_point() {
     assert_eq!(outbox.attempts().len(), 6, "nobody is told again");
 }
 
-#[tokio::test]
 async fn answers_that_come_together_are_one_resume() {
     let runs = Runs::default();
     let world = questions(&runs);
@@ -81,7 +88,6 @@ async fn answers_that_come_together_are_one_resume() {
     assert_eq!((runs.of("a"), runs.of("b"), runs.of("c"), runs.of("last")), (2, 2, 2, 1));
 }
 
-#[tokio::test]
 async fn an_answer_to_a_running_thread_is_taken_up_at_its_park() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let flow = [("asks", Does::Raw), ("busy", Does::AskThenGated)];
@@ -103,7 +109,6 @@ async fn an_answer_to_a_running_thread_is_taken_up_at_its_park() {
     assert_eq!((runs.of("asks"), runs.of("busy")), (2, 2));
 }
 
-#[tokio::test]
 async fn a_finished_sibling_of_a_question_is_not_run_again() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let flow = [("asks", Does::Ask), ("works", Does::Work)];
@@ -120,7 +125,6 @@ async fn a_finished_sibling_of_a_question_is_not_run_again() {
     assert_eq!(done.state["log"], json!(["asks", "works", "last"]));
 }
 
-#[tokio::test]
 async fn parked_threads_hold_nothing() {
     let runs = Runs::default();
     let world = questions(&runs);
@@ -138,7 +142,6 @@ async fn parked_threads_hold_nothing() {
     assert_eq!(runs.of("a"), 20);
 }
 
-#[tokio::test]
 async fn new_input_starts_a_finished_thread_anew() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = World::one({

@@ -7,12 +7,24 @@ use serde_json::json;
 use super::graphs::{CONTINUE, Does, counting, in_a_row, side_by_side, stopping_before_the_last};
 use crate::support::{Gate, Runs, World, ann, operator};
 
+engine!(
+    a_cancel_of_a_running_thread_holds_at_the_next_border,
+    a_cancel_of_a_parked_thread_drops_what_waits,
+    a_pause_holds_at_the_next_border_until_somebody_says_go_on,
+    an_answer_to_a_paused_thread_is_kept_until_somebody_says_go_on,
+    a_retry_that_meets_a_pause_is_done_after_it,
+    a_resume_all_wakes_what_is_open_then_and_nothing_later,
+    answers_on_both_sides_of_a_pause_all_count,
+    a_breakpoint_stops_before_its_node_and_tells_nobody,
+    a_breakpoint_is_released_by_its_id,
+    a_run_that_uses_up_its_supersteps_pauses_and_goes_on,
+);
+
 fn world(runs: &Runs, gate: &Gate, nodes: &'static [(&'static str, Does)]) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
     World::one(move || in_a_row(&runs, &gate, nodes))
 }
 
-#[tokio::test]
 async fn a_cancel_of_a_running_thread_holds_at_the_next_border() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("hangs", Does::Gated), ("next", Does::Work)]);
@@ -27,7 +39,6 @@ async fn a_cancel_of_a_running_thread_holds_at_the_next_border() {
     assert!(done.runs.iter().all(|run| run.status == "cancelled"));
 }
 
-#[tokio::test]
 async fn a_cancel_of_a_parked_thread_drops_what_waits() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("asks", Does::Ask), ("next", Does::Work)]);
@@ -41,7 +52,6 @@ async fn a_cancel_of_a_parked_thread_drops_what_waits() {
     assert_eq!((engine.detail(&thread).await.summary.status.as_str(), runs.of("asks")), ("cancelled", 1));
 }
 
-#[tokio::test]
 async fn a_pause_holds_at_the_next_border_until_somebody_says_go_on() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("hangs", Does::Gated), ("next", Does::Work)]);
@@ -60,7 +70,6 @@ async fn a_pause_holds_at_the_next_border_until_somebody_says_go_on() {
     assert_eq!(engine.engine.store().interrupt(&open[0].id).await.expect("there").status, "released");
 }
 
-#[tokio::test]
 async fn an_answer_to_a_paused_thread_is_kept_until_somebody_says_go_on() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("asks", Does::Ask), ("next", Does::Work)]);
@@ -82,7 +91,6 @@ async fn an_answer_to_a_paused_thread_is_kept_until_somebody_says_go_on() {
     assert_eq!((runs.of("asks"), runs.of("next")), (2, 1));
 }
 
-#[tokio::test]
 async fn a_retry_that_meets_a_pause_is_done_after_it() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("fails", Does::Flaky), ("next", Does::Work)]);
@@ -103,7 +111,6 @@ async fn a_retry_that_meets_a_pause_is_done_after_it() {
     assert_eq!(runs.of("fails"), 2, "the retry that was accepted is done, once");
 }
 
-#[tokio::test]
 async fn a_resume_all_wakes_what_is_open_then_and_nothing_later() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = {
@@ -123,7 +130,6 @@ async fn a_resume_all_wakes_what_is_open_then_and_nothing_later() {
     assert_eq!((runs.of("a"), runs.of("b")), (3, 2), "an answer wakes its own point alone");
 }
 
-#[tokio::test]
 async fn answers_on_both_sides_of_a_pause_all_count() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let flow = {
@@ -149,7 +155,6 @@ async fn answers_on_both_sides_of_a_pause_all_count() {
     assert_eq!((runs.of("a"), runs.of("b"), runs.of("c")), (2, 2, 2));
 }
 
-#[tokio::test]
 async fn a_breakpoint_stops_before_its_node_and_tells_nobody() {
     let runs = Runs::default();
     let world = World::one({
@@ -170,7 +175,6 @@ async fn a_breakpoint_stops_before_its_node_and_tells_nobody() {
     assert_eq!((runs.of("a"), runs.of("b")), (1, 1));
 }
 
-#[tokio::test]
 async fn a_breakpoint_is_released_by_its_id() {
     let runs = Runs::default();
     let world = World::one({
@@ -187,7 +191,6 @@ async fn a_breakpoint_is_released_by_its_id() {
     assert_eq!(runs.of("a"), 1);
 }
 
-#[tokio::test]
 async fn a_run_that_uses_up_its_supersteps_pauses_and_goes_on() {
     let runs = Runs::default();
     let world = World::one({

@@ -5,12 +5,21 @@ use serde_json::json;
 use super::graphs::{Does, RESUME_ALL, in_a_row, side_by_side};
 use crate::support::{Gate, Runs, World, ann, operator};
 
+engine!(
+    an_answer_survives_a_crash_before_anybody_took_it_up,
+    finished_siblings_survive_a_crash_of_the_superstep,
+    a_step_is_not_repeated_after_a_crash_of_its_node,
+    a_thread_that_kills_its_process_is_held_in_the_end,
+    parking_again_and_again_costs_no_attempts,
+    a_point_that_closed_before_a_crash_is_not_left_open,
+    a_graceful_stop_lets_the_superstep_finish_and_gives_the_thread_back,
+);
+
 fn world(runs: &Runs, gate: &Gate, nodes: &'static [(&'static str, Does)]) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
     World::one(move || side_by_side(&runs, &gate, nodes))
 }
 
-#[tokio::test]
 async fn an_answer_survives_a_crash_before_anybody_took_it_up() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     for carried in [true, false] {
@@ -33,7 +42,6 @@ async fn an_answer_survives_a_crash_before_anybody_took_it_up() {
     assert_eq!((runs.of("a"), runs.of("last")), (4, 2));
 }
 
-#[tokio::test]
 async fn finished_siblings_survive_a_crash_of_the_superstep() {
     const NODES: [(&str, Does); 9] = [
         ("w0", Does::Work),
@@ -65,7 +73,6 @@ async fn finished_siblings_survive_a_crash_of_the_superstep() {
     assert_eq!(done.summary.failed_tasks, 0);
 }
 
-#[tokio::test]
 async fn a_step_is_not_repeated_after_a_crash_of_its_node() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = {
@@ -84,7 +91,6 @@ async fn a_step_is_not_repeated_after_a_crash_of_its_node() {
     assert_eq!(done.state["got"]["pays"], json!([1, 1]));
 }
 
-#[tokio::test]
 async fn a_thread_that_kills_its_process_is_held_in_the_end() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("hangs", Does::Gated)]).configured(|config| config.max_attempts = 2);
@@ -105,7 +111,6 @@ async fn a_thread_that_kills_its_process_is_held_in_the_end() {
     engine.rests(&thread, "succeeded").await;
 }
 
-#[tokio::test]
 async fn parking_again_and_again_costs_no_attempts() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = {
@@ -126,7 +131,6 @@ async fn parking_again_and_again_costs_no_attempts() {
     assert_eq!((runs.of("a"), runs.of("b"), runs.of("c")), (2, 2, 2));
 }
 
-#[tokio::test]
 async fn a_point_that_closed_before_a_crash_is_not_left_open() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("goes", Does::Raw), ("hangs", Does::AskThenGated)]);
@@ -149,7 +153,6 @@ async fn a_point_that_closed_before_a_crash_is_not_left_open() {
     assert_eq!(runs.of("goes"), 2);
 }
 
-#[tokio::test]
 async fn a_graceful_stop_lets_the_superstep_finish_and_gives_the_thread_back() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = {

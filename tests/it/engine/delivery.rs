@@ -8,6 +8,15 @@ use serde_json::json;
 use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Outbox, Runs, TestEngine, World, ann, bob, eventually};
 
+engine!(
+    each_manager_is_told_once,
+    a_delivery_that_can_be_tried_again_is,
+    a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_on,
+    a_delivery_is_given_up_after_its_attempts,
+    a_sender_that_died_sends_again_and_says_so,
+    nobody_is_told_of_what_was_decided_meanwhile,
+);
+
 fn world(outbox: &Outbox) -> World {
     World::one(|| in_a_row(&Runs::default(), &Gate::closed(), &[("pay", Does::Ask)])).sending_through(outbox)
 }
@@ -22,7 +31,6 @@ async fn ended(engine: &TestEngine, status: &str, count: usize) -> Vec<DeliveryV
     .await
 }
 
-#[tokio::test]
 async fn each_manager_is_told_once() {
     let outbox = Outbox::taking();
     let world = world(&outbox).carried();
@@ -45,7 +53,6 @@ async fn each_manager_is_told_once() {
     assert_eq!(outbox.attempts().len(), 2);
 }
 
-#[tokio::test]
 async fn a_delivery_that_can_be_tried_again_is() {
     for carried in [true, false] {
         let outbox = Outbox::saying(|notice| match notice.attempt {
@@ -63,7 +70,6 @@ async fn a_delivery_that_can_be_tried_again_is() {
     }
 }
 
-#[tokio::test]
 async fn a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_on() {
     let outbox = Outbox::saying(|_| Err(DeliveryError { message: "550 unknown".into(), retryable: false }));
     let world = world(&outbox);
@@ -80,7 +86,6 @@ async fn a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_o
     engine.rests(&thread, "succeeded").await;
 }
 
-#[tokio::test]
 async fn a_delivery_is_given_up_after_its_attempts() {
     let outbox = Outbox::saying(|_| Err(DeliveryError { message: "451 later".into(), retryable: true }));
     let world = world(&outbox).configured(|config| config.delivery_attempts = 3);
@@ -92,7 +97,6 @@ async fn a_delivery_is_given_up_after_its_attempts() {
     assert_eq!(outbox.attempts().len(), 6);
 }
 
-#[tokio::test]
 async fn a_sender_that_died_sends_again_and_says_so() {
     let gate = Gate::closed();
     let outbox = Outbox::taking().held_at(&gate);
@@ -113,7 +117,6 @@ async fn a_sender_that_died_sends_again_and_says_so() {
     assert_eq!(ids.len(), 2, "under the same identity");
 }
 
-#[tokio::test]
 async fn nobody_is_told_of_what_was_decided_meanwhile() {
     // One message at a time, and the first hangs.
     let gate = Gate::closed();

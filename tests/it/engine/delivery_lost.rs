@@ -6,13 +6,14 @@ use serde_json::json;
 use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Outbox, Runs, World, eventually};
 
+engine!(a_channel_that_panics_is_tried_again_and_given_up, a_message_that_kills_its_worker_is_not_sent_for_ever,);
+
 fn world(outbox: &Outbox) -> World {
     World::one(|| in_a_row(&Runs::default(), &Gate::closed(), &[("pay", Does::Ask)]))
         .sending_through(outbox)
         .configured(|config| config.delivery_attempts = 2)
 }
 
-#[tokio::test]
 async fn a_channel_that_panics_is_tried_again_and_given_up() {
     let outbox = Outbox::saying(|_| panic!("out of paper"));
     let world = world(&outbox);
@@ -29,7 +30,6 @@ async fn a_channel_that_panics_is_tried_again_and_given_up() {
     assert_eq!(outbox.attempts().len(), 4);
 }
 
-#[tokio::test]
 async fn a_message_that_kills_its_worker_is_not_sent_for_ever() {
     let gate = Gate::closed();
     let outbox = Outbox::taking().held_at(&gate);

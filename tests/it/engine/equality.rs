@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::graphs::{CONTINUE, NOTHING, RESUME_ALL, RETRY};
 use super::random::{Layers, compiled, graphs};
-use crate::support::{Runs, TestEngine, World, operator};
+use crate::support::{On, Runs, TestEngine, World, operator};
 
 /// What is asked of both.
 /// A checkpoint: superstep, source, state and next nodes.
@@ -333,6 +333,8 @@ proptest! {
         restarts in prop::collection::vec(any::<bool>(), 1..4),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(play(&layers, &asked, &restarts))?;
+        for on in On::EACH {
+            runtime.block_on(on.run(play(&layers, &asked, &restarts)))?;
+        }
     }
 }

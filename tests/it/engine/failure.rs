@@ -8,6 +8,16 @@ use serde_json::json;
 use super::graphs::{CONTINUE, Does, in_a_row, side_by_side, stopping_before_the_last};
 use crate::support::{Gate, Runs, TestEngine, World, ann, operator};
 
+engine!(
+    a_body_that_panics_fails_its_node_alone,
+    a_retry_runs_what_failed_and_nothing_else,
+    a_question_beside_a_failure_stays_answerable,
+    a_thread_whose_graph_is_missing_is_held_until_it_is_there,
+    a_thread_whose_node_is_missing_is_held_with_the_nodes_name,
+    a_continue_that_met_a_hold_is_done_after_it,
+    a_retry_of_what_did_not_fail_is_refused,
+);
+
 fn world(runs: &Runs, nodes: &'static [(&'static str, Does)]) -> World {
     let runs = runs.clone();
     World::one(move || side_by_side(&runs, &Gate::closed(), nodes))
@@ -17,7 +27,6 @@ async fn retry(engine: &TestEngine, thread: &countersign_kernel::ids::ThreadId) 
     engine.engine.retry(thread, &operator()).await.expect("accepted");
 }
 
-#[tokio::test]
 async fn a_body_that_panics_fails_its_node_alone() {
     let runs = Runs::default();
     let world = world(&runs, &[("breaks", Does::Panicking), ("works", Does::Work)]);
@@ -34,7 +43,6 @@ async fn a_body_that_panics_fails_its_node_alone() {
     assert_eq!((runs.of("breaks"), runs.of("works"), done.summary.error), (2, 1, None));
 }
 
-#[tokio::test]
 async fn a_retry_runs_what_failed_and_nothing_else() {
     let runs = Runs::default();
     let world = world(&runs, &[("fails", Does::Flaky), ("works", Does::Work)]);
@@ -53,7 +61,6 @@ async fn a_retry_runs_what_failed_and_nothing_else() {
     assert!(matches!(again, Err(RequestError::Store(StoreError::Refused(Refusal::ThreadEnded("succeeded"))))));
 }
 
-#[tokio::test]
 async fn a_question_beside_a_failure_stays_answerable() {
     let runs = Runs::default();
     let world = world(&runs, &[("asks", Does::Ask), ("fails", Does::Flaky)]);
@@ -73,7 +80,6 @@ async fn a_question_beside_a_failure_stays_answerable() {
     assert_eq!((runs.of("asks"), runs.of("fails"), &done.state["got"]["asks"]), (2, 3, &json!(true)));
 }
 
-#[tokio::test]
 async fn a_thread_whose_graph_is_missing_is_held_until_it_is_there() {
     let runs = Runs::default();
     let with = world(&runs, &[("a", Does::Work)]);
@@ -101,7 +107,6 @@ async fn a_thread_whose_graph_is_missing_is_held_until_it_is_there() {
     assert_eq!(runs.of("a"), 1);
 }
 
-#[tokio::test]
 async fn a_thread_whose_node_is_missing_is_held_with_the_nodes_name() {
     let runs = Runs::default();
     let old = World::one({
@@ -121,7 +126,6 @@ async fn a_thread_whose_node_is_missing_is_held_with_the_nodes_name() {
     assert!(runs.all().is_empty());
 }
 
-#[tokio::test]
 async fn a_continue_that_met_a_hold_is_done_after_it() {
     let runs = Runs::default();
     let graph = {
@@ -149,7 +153,6 @@ async fn a_continue_that_met_a_hold_is_done_after_it() {
     assert!(done.runs.iter().all(|run| run.finished_at.is_some()));
 }
 
-#[tokio::test]
 async fn a_retry_of_what_did_not_fail_is_refused() {
     let runs = Runs::default();
     let world = world(&runs, &[("asks", Does::Ask)]);

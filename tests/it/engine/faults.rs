@@ -17,7 +17,14 @@ use serde_json::{Map, Value, json};
 
 use super::random::{compiled, graphs, steady};
 use crate::support::flows::{asks, flow, got, logs, part, pays, pays_at_once, sends, with, works};
-use crate::support::{Dies, Fate, Runs, TestEngine, World, ann, eventually_or, operator};
+use crate::support::{Dies, Fate, On, Runs, TestEngine, World, ann, eventually_or, operator};
+
+engine!(
+    a_process_that_dies_at_any_write_of_a_graph_two_levels_deep_costs_nothing,
+    a_process_that_dies_at_any_write_of_sent_graphs_costs_nothing,
+    a_process_that_dies_at_any_write_of_a_body_that_calls_graphs_costs_nothing,
+    a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothing,
+);
 
 /// A checkpoint: superstep, source, state and next nodes.
 type Past = (u64, String, Map<String, Value>, Vec<String>);
@@ -144,12 +151,13 @@ async fn end_of(world: &World, engine: &TestEngine, thread: &ThreadId) -> End {
     }
 }
 
-/// Plays a graph undisturbed, and once for each of its writes and sides.
+/// Plays a graph undisturbed, and once for each of its writes and sides, or
+/// [some of them](On::one_of).
 async fn survives(graph: fn(&Runs) -> CompiledGraph) {
     let graph: Flow = Arc::new(graph);
     let calm = play(&graph, Fate::kind()).await;
     assert!(calm.writes > 5, "{} writes", calm.writes);
-    let deaths = (0..calm.writes).flat_map(|n| [(n, Dies::Before), (n, Dies::After)]);
+    let deaths = (0..calm.writes).flat_map(|n| [(n, Dies::Before), (n, Dies::After)]).step_by(On::one_of() as usize);
     let graph = &graph;
     let mut disturbed = stream::iter(deaths)
         .map(|(n, dies)| async move { (n, dies, play(graph, Fate::at(n, dies)).await) })
@@ -195,7 +203,6 @@ fn two_deep(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_process_that_dies_at_any_write_of_a_graph_two_levels_deep_costs_nothing() {
     survives(two_deep).await;
 }
@@ -224,7 +231,6 @@ fn fan(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_process_that_dies_at_any_write_of_sent_graphs_costs_nothing() {
     survives(fan).await;
 }
@@ -252,7 +258,6 @@ fn calling(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_process_that_dies_at_any_write_of_a_body_that_calls_graphs_costs_nothing() {
     survives(calling).await;
 }
@@ -284,7 +289,6 @@ fn stopping(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothing() {
     survives(stopping).await;
 }
@@ -299,13 +303,17 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let graph: Flow = Arc::new(move |runs| compiled(&layers, runs));
-        runtime.block_on(async {
+        let dying = async || {
             let calm = play(&graph, Fate::kind()).await;
-            for (write, before) in deaths {
-                let (n, dies) = (u32::try_from(write.index(calm.writes as usize)).expect("few"), if before { Dies::Before } else { Dies::After });
+            for (write, before) in &deaths {
+                let n = u32::try_from(write.index(calm.writes as usize)).expect("few");
+                let dies = if *before { Dies::Before } else { Dies::After };
                 let played = play(&graph, Fate::at(n, dies)).await;
                 alike(&played, &calm, &format!("dead {dies:?} write {n} of {}", calm.writes));
             }
-        });
+        };
+        for on in On::EACH {
+            runtime.block_on(on.run(dying()));
+        }
     }
 }

@@ -14,7 +14,13 @@ use tokio::runtime::Handle;
 use super::graphs::CONTINUE;
 use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{flow, got, with};
-use crate::support::{Gate, Runs, TestEngine, operator};
+use crate::support::{Gate, On, Runs, TestEngine, operator};
+
+engine!(
+    a_step_in_which_a_pause_dropped_the_body_is_listed_as_begun,
+    a_thread_that_has_ended_begins_again_only_if_what_it_did_may_be_done_again,
+    an_edit_after_which_nothing_is_due_does_nothing_again,
+);
 
 /// `pays` asks, pays in a step, and asks once more.
 fn between_questions(runs: &Runs) -> CompiledGraph {
@@ -82,40 +88,44 @@ fn pays_meanwhile(engine: &TestEngine, thread: &ThreadId, asked: &InterruptView)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_is_done_while_a_request_is_on_its_way_is_seen() {
-    for by_edit in [true, false] {
-        let runs = Runs::default();
-        let world = world({
-            let runs = runs.clone();
-            move || between_questions(&runs)
-        });
-        let engine = world.engine().await;
-        let thread = engine.start("flow", json!({})).await;
-        let asked = open(&engine, &thread, "parked").await;
-        engine.idles().await;
-        let head = engine.store.head(&thread).await.expect("there");
-        let steps = if by_edit {
-            let reply = |_: &_, _: &'static str, _: &[String]| {
-                pays_meanwhile(&engine, &thread, &asked[0].1);
-                None
-            };
-            again(engine.engine.edit_once(editing(&thread), false, &reply).await)
-        } else {
-            let reply = |_: &_, _: &_, _: &'static str| {
-                pays_meanwhile(&engine, &thread, &asked[0].1);
-                None
-            };
-            again(engine.engine.replay(&replaying(&engine, &thread).await, &reply).await)
-        };
-        assert_eq!(steps, ["flow/pays@0 pay"]);
-        assert_eq!(engine.store.head(&thread).await.expect("there"), head, "nothing moved");
-        let second = open(&engine, &thread, "parked").await;
-        answer(&engine, &second[0].1, json!("done")).await;
-        engine.rests(&thread, "succeeded").await;
-        assert_eq!(runs.of("pay"), 1);
+    for on in On::EACH {
+        on.run(is_seen(true)).await;
+        on.run(is_seen(false)).await;
     }
 }
 
-#[tokio::test]
+async fn is_seen(by_edit: bool) {
+    let runs = Runs::default();
+    let world = world({
+        let runs = runs.clone();
+        move || between_questions(&runs)
+    });
+    let engine = world.engine().await;
+    let thread = engine.start("flow", json!({})).await;
+    let asked = open(&engine, &thread, "parked").await;
+    engine.idles().await;
+    let head = engine.store.head(&thread).await.expect("there");
+    let steps = if by_edit {
+        let reply = |_: &_, _: &'static str, _: &[String]| {
+            pays_meanwhile(&engine, &thread, &asked[0].1);
+            None
+        };
+        again(engine.engine.edit_once(editing(&thread), false, &reply).await)
+    } else {
+        let reply = |_: &_, _: &_, _: &'static str| {
+            pays_meanwhile(&engine, &thread, &asked[0].1);
+            None
+        };
+        again(engine.engine.replay(&replaying(&engine, &thread).await, &reply).await)
+    };
+    assert_eq!(steps, ["flow/pays@0 pay"]);
+    assert_eq!(engine.store.head(&thread).await.expect("there"), head, "nothing moved");
+    let second = open(&engine, &thread, "parked").await;
+    answer(&engine, &second[0].1, json!("done")).await;
+    engine.rests(&thread, "succeeded").await;
+    assert_eq!(runs.of("pay"), 1);
+}
+
 async fn a_step_in_which_a_pause_dropped_the_body_is_listed_as_begun() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world({
@@ -154,7 +164,6 @@ fn paying(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_thread_that_has_ended_begins_again_only_if_what_it_did_may_be_done_again() {
     let runs = Runs::default();
     let world = world({
@@ -186,7 +195,6 @@ async fn a_thread_that_has_ended_begins_again_only_if_what_it_did_may_be_done_ag
     open(&engine, &thread, "parked").await;
 }
 
-#[tokio::test]
 async fn an_edit_after_which_nothing_is_due_does_nothing_again() {
     let runs = Runs::default();
     let world = world({

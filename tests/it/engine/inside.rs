@@ -13,6 +13,16 @@ use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{fails, flow, got, hangs, part, with};
 use crate::support::{Gate, Runs, operator};
 
+engine!(
+    a_node_is_tried_as_often_as_its_policy_says_and_steps_stay_done,
+    a_node_that_uses_up_its_attempts_fails_and_a_retry_gives_it_all_of_them_again,
+    a_sub_graph_that_is_tried_again_goes_on_where_it_failed,
+    a_body_that_takes_too_long_is_dropped_and_its_node_fails,
+    a_sub_graph_that_takes_too_long_goes_on_where_it_was_when_it_is_retried,
+    a_limit_of_supersteps_holds_inside_and_each_continue_gives_them_anew,
+    a_resume_may_bring_another_limit_for_its_run,
+);
+
 fn retried(attempts: u32) -> NodePolicy {
     NodePolicy { retry: Some(RetryPolicy::immediate(attempts)), ..NodePolicy::default() }
 }
@@ -21,7 +31,6 @@ fn timed(millis: u64) -> NodePolicy {
     NodePolicy { timeout: Some(Duration::from_millis(millis)), ..NodePolicy::default() }
 }
 
-#[tokio::test]
 async fn a_node_is_tried_as_often_as_its_policy_says_and_steps_stay_done() {
     let runs = Runs::default();
     let world = world({
@@ -50,7 +59,6 @@ async fn a_node_is_tried_as_often_as_its_policy_says_and_steps_stay_done() {
     assert_eq!((&done.state["got"], runs.of("flaky"), runs.of("pay")), (&json!({"attempt": 3}), 3, 1));
 }
 
-#[tokio::test]
 async fn a_node_that_uses_up_its_attempts_fails_and_a_retry_gives_it_all_of_them_again() {
     let runs = Runs::default();
     let world = world({
@@ -74,7 +82,6 @@ async fn a_node_that_uses_up_its_attempts_fails_and_a_retry_gives_it_all_of_them
     assert_eq!((&done.state["got"], runs.of("flaky")), (&json!({"flaky": "at last"}), 4));
 }
 
-#[tokio::test]
 async fn a_sub_graph_that_is_tried_again_goes_on_where_it_failed() {
     let runs = Runs::default();
     let world = world({
@@ -98,7 +105,6 @@ async fn a_sub_graph_that_is_tried_again_goes_on_where_it_failed() {
     );
 }
 
-#[tokio::test]
 async fn a_body_that_takes_too_long_is_dropped_and_its_node_fails() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     for nested in [false, true] {
@@ -126,7 +132,6 @@ async fn a_body_that_takes_too_long_is_dropped_and_its_node_fails() {
     gate.dropped(2).await;
 }
 
-#[tokio::test]
 async fn a_sub_graph_that_takes_too_long_goes_on_where_it_was_when_it_is_retried() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world({
@@ -168,7 +173,6 @@ fn counting(runs: &Runs, until: u64) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_limit_of_supersteps_holds_inside_and_each_continue_gives_them_anew() {
     let runs = Runs::default();
     let world = world({
@@ -191,7 +195,6 @@ async fn a_limit_of_supersteps_holds_inside_and_each_continue_gives_them_anew() 
     assert_eq!(runs.of("count"), 25);
 }
 
-#[tokio::test]
 async fn a_resume_may_bring_another_limit_for_its_run() {
     let runs = Runs::default();
     let world = world({

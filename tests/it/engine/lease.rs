@@ -6,10 +6,19 @@ use countersign_kernel::ids::ThreadId;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::store::Store;
 use countersign_worker::store::commands::{Activation, Claim, Claimed};
+use futures_util::future::join_all;
 use serde_json::json;
 
 use super::graphs::{Does, in_a_row};
-use crate::support::{Gate, Runs, TestEngine, World};
+use crate::support::{Gate, On, Runs, TestEngine, World, ann};
+
+engine!(
+    a_worker_that_lost_its_lease_commits_nothing,
+    a_body_whose_worker_lost_the_lease_gets_no_further_than_its_next_step,
+    a_lost_lease_stops_the_body_where_it_stands,
+    a_long_body_keeps_its_lease,
+    whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,
+);
 
 fn world(runs: &Runs, gate: &Gate, does: Does) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
@@ -34,7 +43,6 @@ async fn steal(engine: &TestEngine, thread: &ThreadId) -> Box<Activation> {
     }
 }
 
-#[tokio::test]
 async fn a_worker_that_lost_its_lease_commits_nothing() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     // It never renews, so it does not hear of the loss before it writes.
@@ -57,7 +65,6 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
     assert_eq!((runs.of("hangs"), runs.of("next")), (2, 1));
 }
 
-#[tokio::test]
 async fn a_body_whose_worker_lost_the_lease_gets_no_further_than_its_next_step() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, Does::Stepping).configured(|config| config.lease = Duration::from_secs(3600));
@@ -74,7 +81,6 @@ async fn a_body_whose_worker_lost_the_lease_gets_no_further_than_its_next_step()
     assert_eq!((runs.of("hangs"), runs.of("next")), (1, 0));
 }
 
-#[tokio::test]
 async fn a_lost_lease_stops_the_body_where_it_stands() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, Does::Gated).configured(|config| config.lease = Duration::from_millis(150));
@@ -88,7 +94,6 @@ async fn a_lost_lease_stops_the_body_where_it_stands() {
     assert_eq!(runs.of("next"), 0);
 }
 
-#[tokio::test]
 async fn a_long_body_keeps_its_lease() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, Does::Gated).configured(|config| config.lease = Duration::from_millis(120));
@@ -104,4 +109,66 @@ async fn a_long_body_keeps_its_lease() {
     gate.open();
     engine.rests(&thread, "succeeded").await;
     assert_eq!((runs.of("hangs"), runs.of("next")), (1, 1));
+}
+
+async fn whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = world(&runs, &gate, Does::Gated).among_others(Duration::from_millis(500));
+    let engine = world.engine().await;
+    let thread = engine.start("flow", json!({})).await;
+    gate.arrived(1).await;
+    engine.crash().await;
+
+    gate.open();
+    let engine = world.engine().await;
+    let done = engine.rests(&thread, "succeeded").await;
+    assert_eq!(done.state["log"], json!(["hangs", "next"]));
+    assert_eq!((runs.of("hangs"), runs.of("next")), (2, 1));
+}
+
+/// One process has a data folder to itself; a database is shared.
+#[tokio::test]
+async fn of_two_processes_each_runs_what_the_other_does_not() {
+    On::Postgres.run(each_runs_what_the_other_does_not()).await;
+}
+
+async fn each_runs_what_the_other_does_not() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = world(&runs, &gate, Does::Ask).carried().among_others(Duration::from_secs(60));
+    let both = [world.engine().await, world.engine().await];
+    let threads = join_all((0..30).map(|number| both[number % 2].start("flow", json!({})))).await;
+    for (number, thread) in threads.iter().enumerate() {
+        let other = &both[(number + 1) % 2];
+        let open = other.parked(thread).await;
+        other.vote(&open[0].id, &ann(), json!({"approved": true})).await.expect("accepted");
+    }
+    for thread in &threads {
+        assert_eq!(both[0].rests(thread, "succeeded").await.state["log"], json!(["hangs", "next"]));
+        assert_eq!(both[1].store.verify_audit(thread).await.expect("verified"), None);
+    }
+    assert_eq!((runs.of("hangs"), runs.of("next")), (60, 30), "nothing ran in both");
+}
+
+#[tokio::test]
+async fn of_two_processes_one_takes_over_what_the_other_ran_when_it_died() {
+    On::Postgres.run(takes_over_what_the_other_ran()).await;
+}
+
+async fn takes_over_what_the_other_ran() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = world(&runs, &gate, Does::Gated).among_others(Duration::from_secs(1));
+    let dies = world.engine().await;
+    let threads = join_all((0..8).map(|_| dies.start("flow", json!({})))).await;
+    gate.arrived(8).await;
+    let lives = world.engine().await;
+    let more = join_all((0..8).map(|_| lives.start("flow", json!({})))).await;
+    gate.arrived(16).await;
+    dies.crash().await;
+    gate.dropped(8).await;
+
+    gate.open();
+    for thread in threads.iter().chain(&more) {
+        assert_eq!(lives.rests(thread, "succeeded").await.state["log"], json!(["hangs", "next"]));
+    }
+    assert_eq!(runs.of("next"), 16);
 }

@@ -6,12 +6,13 @@ use serde_json::json;
 use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Runs, World, ann, eventually};
 
+engine!(two_hundred_threads_at_once_all_finish, a_hundred_threads_answered_as_they_park_all_finish,);
+
 fn world(runs: &Runs, nodes: &'static [(&'static str, Does)]) -> World {
     let runs = runs.clone();
     World::one(move || in_a_row(&runs, &Gate::closed(), nodes)).carried()
 }
 
-#[tokio::test]
 async fn two_hundred_threads_at_once_all_finish() {
     let runs = Runs::default();
     let world = world(&runs, &[("a", Does::Work), ("b", Does::Work), ("c", Does::Work)]);
@@ -28,7 +29,6 @@ async fn two_hundred_threads_at_once_all_finish() {
     assert_eq!(world.jobs().await, 0, "no job row is left");
 }
 
-#[tokio::test]
 async fn a_hundred_threads_answered_as_they_park_all_finish() {
     let runs = Runs::default();
     let world = world(&runs, &[("a", Does::Ask), ("b", Does::Ask)]);

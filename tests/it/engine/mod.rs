@@ -1,5 +1,26 @@
 //! The engine on a real store: what happens when people, crashes and lost
 //! messages get between.
+//!
+//! Tests do not know their database: [`engine!`] makes a test for each, and
+//! [`World`](crate::support::World) sees on which it is.
+
+/// Runs each named function on each database.
+macro_rules! engine {
+    ($($test:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                crate::support::On::Sqlite.run(super::$test()).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                crate::support::On::Postgres.run(super::$test()).await;
+            })+
+        }
+    };
+}
 
 mod amendments;
 mod answers;
@@ -31,3 +52,4 @@ mod upgrade;
 mod versions;
 mod versions_once;
 mod versions_state;
+mod wakes;

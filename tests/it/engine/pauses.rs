@@ -8,12 +8,22 @@ use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{asks, fails, flow, hangs, logs, part, with, works};
 use crate::support::{Gate, Runs, World, operator};
 
+engine!(
+    a_pause_at_once_drops_the_body_where_it_hangs_and_keeps_what_it_did,
+    a_graceful_pause_while_a_body_hangs_can_be_made_one_at_once,
+    a_pause_at_once_inside_drops_what_hangs_there_and_goes_on_there,
+    a_graceful_pause_stops_at_the_next_border_inside,
+    a_pause_of_a_thread_at_rest_is_made_there,
+    pauses_do_not_stack,
+    a_pause_of_a_failed_thread_hides_no_failure,
+    what_a_called_graph_did_before_a_pause_at_once_stays_done,
+);
+
 fn row(runs: &Runs, gate: &Gate) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
     World::one(move || in_a_row(&runs, &gate, &[("hangs", Does::Stepping), ("next", Does::Work)]))
 }
 
-#[tokio::test]
 async fn a_pause_at_once_drops_the_body_where_it_hangs_and_keeps_what_it_did() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = row(&runs, &gate);
@@ -35,7 +45,6 @@ async fn a_pause_at_once_drops_the_body_where_it_hangs_and_keeps_what_it_did() {
     assert_eq!(done.state["got"]["hangs"], json!([1, 1]));
 }
 
-#[tokio::test]
 async fn a_graceful_pause_while_a_body_hangs_can_be_made_one_at_once() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = row(&runs, &gate);
@@ -68,7 +77,6 @@ fn of_nested(runs: &Runs, gate: &Gate) -> World {
     world(move || nested(&runs, &gate))
 }
 
-#[tokio::test]
 async fn a_pause_at_once_inside_drops_what_hangs_there_and_goes_on_there() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = of_nested(&runs, &gate);
@@ -97,7 +105,6 @@ async fn a_pause_at_once_inside_drops_what_hangs_there_and_goes_on_there() {
     assert_eq!((runs.of("one"), runs.of("hangs"), runs.of("last"), runs.of("plain")), (1, 2, 1, 2));
 }
 
-#[tokio::test]
 async fn a_graceful_pause_stops_at_the_next_border_inside() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = of_nested(&runs, &gate);
@@ -119,7 +126,6 @@ async fn a_graceful_pause_stops_at_the_next_border_inside() {
     assert_eq!((runs.of("one"), runs.of("hangs"), runs.of("last"), runs.of("plain")), (1, 1, 1, 2));
 }
 
-#[tokio::test]
 async fn a_pause_of_a_thread_at_rest_is_made_there() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     for at_once in [true, false] {
@@ -147,7 +153,6 @@ async fn a_pause_of_a_thread_at_rest_is_made_there() {
 
 /// One `continue` releases what was paused twice, and so does an answer to the
 /// stop that is listed.
-#[tokio::test]
 async fn pauses_do_not_stack() {
     for by_id in [false, true] {
         let runs = Runs::default();
@@ -185,7 +190,6 @@ async fn pauses_do_not_stack() {
     }
 }
 
-#[tokio::test]
 async fn a_pause_of_a_failed_thread_hides_no_failure() {
     let runs = Runs::default();
     let world = world({
@@ -214,7 +218,6 @@ async fn a_pause_of_a_failed_thread_hides_no_failure() {
     assert_eq!(runs.of("breaks"), 2, "the retry that was accepted is done");
 }
 
-#[tokio::test]
 async fn what_a_called_graph_did_before_a_pause_at_once_stays_done() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world({

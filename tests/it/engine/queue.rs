@@ -4,14 +4,19 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::graphs::{Does, in_a_row};
-use crate::support::{Gate, Runs, World, ann, eventually};
+use crate::support::{DEADLINE, Gate, On, Runs, World, ann, eventually};
+
+engine!(
+    the_carrier_brings_what_an_earlier_process_left,
+    messages_that_come_twice_find_nothing_to_do,
+    with_the_whole_queue_lost_in_the_middle_every_thread_finishes,
+);
 
 fn world(runs: &Runs, gate: &Gate, nodes: &'static [(&'static str, Does)]) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
     World::one(move || in_a_row(&runs, &gate, nodes))
 }
 
-#[tokio::test]
 async fn the_carrier_brings_what_an_earlier_process_left() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("a", Does::Ask)]).carried().without_sweep();
@@ -28,7 +33,6 @@ async fn the_carrier_brings_what_an_earlier_process_left() {
     eventually("no job is left", async || (world.jobs().await == 0).then_some(())).await;
 }
 
-#[tokio::test]
 async fn messages_that_come_twice_find_nothing_to_do() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("a", Does::Work), ("hangs", Does::Gated)]);
@@ -47,7 +51,6 @@ async fn messages_that_come_twice_find_nothing_to_do() {
     assert_eq!((runs.of("a"), runs.of("hangs")), (1, 1));
 }
 
-#[tokio::test]
 async fn with_the_whole_queue_lost_in_the_middle_every_thread_finishes() {
     let (runs, gate) = (Runs::default(), Gate::closed());
     let world = world(&runs, &gate, &[("asks", Does::Ask), ("hangs", Does::Gated), ("last", Does::Work)])
@@ -63,7 +66,7 @@ async fn with_the_whole_queue_lost_in_the_middle_every_thread_finishes() {
         }
     }
     gate.arrived(4).await;
-    world.sql("DELETE FROM Jobs").await;
+    world.lose_jobs().await;
     engine.crash().await;
 
     gate.open();
@@ -73,10 +76,30 @@ async fn with_the_whole_queue_lost_in_the_middle_every_thread_finishes() {
             engine.vote(&view.id, &ann(), json!({"approved": true})).await.expect("accepted");
         }
     }
-    world.sql("DELETE FROM Jobs").await;
+    world.lose_jobs().await;
     for thread in &threads {
         let done = engine.rests(thread, "succeeded").await;
         assert_eq!(done.state["log"], json!(["asks", "hangs", "last"]));
     }
     assert_eq!((runs.of("asks"), runs.of("last")), (80, 40));
+}
+
+#[tokio::test]
+async fn a_process_that_runs_threads_is_told_what_another_was_asked() {
+    On::Postgres.run(is_told_what_another_was_asked()).await;
+}
+
+async fn is_told_what_another_was_asked() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let world = world(&runs, &gate, &[("a", Does::Ask)]).carried().without_sweep().among_others(DEADLINE);
+    let (runner, asked) = (world.engine().await, world.idle().await);
+    let threads = join_all((0..10).map(|_| asked.start("flow", json!({})))).await;
+    for thread in &threads {
+        let open = runner.parked(thread).await;
+        asked.vote(&open[0].id, &ann(), json!({"approved": true})).await.expect("accepted");
+        asked.rests(thread, "succeeded").await;
+    }
+    runner.idles().await;
+    assert_eq!(runs.of("a"), 20);
+    eventually("no job is left", async || (world.jobs().await == 0).then_some(())).await;
 }

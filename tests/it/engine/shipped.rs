@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::support::{World, ann, bob, cy};
 
-#[tokio::test]
+engine!(a_large_expense_needs_a_manager_and_somebody_else_of_finance,);
+
 async fn a_large_expense_needs_a_manager_and_somebody_else_of_finance() {
     let ledger = Arc::new(InMemoryLedger::new());
     let world = World::one({

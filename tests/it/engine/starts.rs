@@ -13,6 +13,14 @@ use super::graphs::{CONTINUE, NOTHING};
 use crate::support::flows::{asks, flow, logs, part};
 use crate::support::{Runs, TestEngine, World, ann};
 
+engine!(
+    a_start_may_have_a_limit_of_its_own_and_what_follows_has_not,
+    a_thread_may_start_with_an_edit_and_runs_nothing_before_it_is_told_to,
+    an_edit_after_which_nothing_is_due_ends_its_thread,
+    history_shows_the_value_that_a_key_has_before_anybody_wrote_it,
+    a_container_that_takes_no_data_is_known_and_says_so,
+);
+
 /// `a`, `b`, `c`, each of which logs its name.
 fn three(runs: &Runs) -> CompiledGraph {
     flow("flow", |g| {
@@ -40,7 +48,6 @@ async fn kinds(engine: &TestEngine) -> Vec<(String, Value)> {
     open.into_iter().map(|view| (view.kind, view.payload["reason"].clone())).collect()
 }
 
-#[tokio::test]
 async fn a_start_may_have_a_limit_of_its_own_and_what_follows_has_not() {
     let (world, runs) = world();
     let engine = world.engine().await;
@@ -53,7 +60,6 @@ async fn a_start_may_have_a_limit_of_its_own_and_what_follows_has_not() {
     assert_eq!(engine.rests(&thread(), "succeeded").await.state["log"], json!(["a", "b", "c"]));
 }
 
-#[tokio::test]
 async fn a_thread_may_start_with_an_edit_and_runs_nothing_before_it_is_told_to() {
     let (world, runs) = world();
     let engine = world.engine().await;
@@ -79,7 +85,6 @@ async fn a_thread_may_start_with_an_edit_and_runs_nothing_before_it_is_told_to()
     assert_eq!((done.state["log"].clone(), runs.of("a")), (json!(["edited", "b", "c"]), 0));
 }
 
-#[tokio::test]
 async fn an_edit_after_which_nothing_is_due_ends_its_thread() {
     let (world, runs) = world();
     let engine = world.engine().await;
@@ -89,7 +94,6 @@ async fn an_edit_after_which_nothing_is_due_ends_its_thread() {
     assert!(runs.all().is_empty());
 }
 
-#[tokio::test]
 async fn history_shows_the_value_that_a_key_has_before_anybody_wrote_it() {
     let runs = Runs::default();
     let world = World::one(move || {
@@ -111,7 +115,6 @@ async fn history_shows_the_value_that_a_key_has_before_anybody_wrote_it() {
     assert_eq!(history(Some(&frame.frame)).await, [Value::Object(frame.values.clone())]);
 }
 
-#[tokio::test]
 async fn a_container_that_takes_no_data_is_known_and_says_so() {
     let runs = Runs::default();
     let world = World::one(move || flow("flow", |g| _ = g.node("asks", asks("asks", &runs)).edge(START, "asks")));

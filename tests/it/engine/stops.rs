@@ -13,6 +13,16 @@ use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{asks, flow, got, part, with, works};
 use crate::support::{Runs, World, ann, operator};
 
+engine!(
+    data_for_a_stop_is_an_update_of_the_graph_that_stopped,
+    data_that_does_not_fit_releases_nothing_and_is_for_operators,
+    data_inside_beside_a_question_leaves_the_question,
+    a_container_takes_data_and_its_members_wait_on,
+    a_container_whose_members_are_answered_is_closed_with_them,
+    a_container_inside_a_sub_graph_takes_data_and_an_unknown_one_none,
+    a_resume_all_passes_stops_and_wakes_questions_inside_once,
+);
+
 /// Reads `got` as it is when it runs.
 fn reads(node: &'static str, runs: &Runs) -> countersign_kernel::node::SharedBody {
     with(runs, move |cx, runs| async move {
@@ -38,7 +48,6 @@ fn of_stops(runs: &Runs) -> World {
     world(move || stopping(&runs))
 }
 
-#[tokio::test]
 async fn data_for_a_stop_is_an_update_of_the_graph_that_stopped() {
     for by_vote in [true, false] {
         let runs = Runs::default();
@@ -66,7 +75,6 @@ async fn data_for_a_stop_is_an_update_of_the_graph_that_stopped() {
     }
 }
 
-#[tokio::test]
 async fn data_that_does_not_fit_releases_nothing_and_is_for_operators() {
     let runs = Runs::default();
     let world = of_stops(&runs);
@@ -94,7 +102,6 @@ async fn data_that_does_not_fit_releases_nothing_and_is_for_operators() {
     assert!(late.is_err(), "{late:?}");
 }
 
-#[tokio::test]
 async fn data_inside_beside_a_question_leaves_the_question() {
     let runs = Runs::default();
     let world = world({
@@ -155,7 +162,6 @@ fn of_group(runs: &Runs) -> World {
     world(move || group(&runs))
 }
 
-#[tokio::test]
 async fn a_container_takes_data_and_its_members_wait_on() {
     for by_vote in [true, false] {
         let runs = Runs::default();
@@ -203,7 +209,6 @@ async fn a_container_takes_data_and_its_members_wait_on() {
     }
 }
 
-#[tokio::test]
 async fn a_container_whose_members_are_answered_is_closed_with_them() {
     let runs = Runs::default();
     let world = of_group(&runs);
@@ -224,7 +229,6 @@ async fn a_container_whose_members_are_answered_is_closed_with_them() {
     assert!(late.is_err(), "{late:?}");
 }
 
-#[tokio::test]
 async fn a_container_inside_a_sub_graph_takes_data_and_an_unknown_one_none() {
     let runs = Runs::default();
     let world = world({
@@ -260,7 +264,6 @@ async fn a_container_inside_a_sub_graph_takes_data_and_an_unknown_one_none() {
     assert_eq!((&done.state["got"]["b"], runs.of("b")), (&json!(["yes", "more"]), 2));
 }
 
-#[tokio::test]
 async fn a_resume_all_passes_stops_and_wakes_questions_inside_once() {
     let runs = Runs::default();
     let world = world({

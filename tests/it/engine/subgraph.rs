@@ -11,6 +11,18 @@ use super::nested::{answer, names, open, restarted, world};
 use crate::support::flows::{asks, fails, flow, got, logs, part, pays, pays_at_once, sends, with, works};
 use crate::support::{Runs, operator};
 
+engine!(
+    a_question_two_graphs_deep_is_answered_in_another_process_and_only_its_node_runs_again,
+    sub_graphs_side_by_side_are_answered_one_by_one_across_restarts,
+    sub_graphs_that_were_sent_are_answered_in_portions_across_restarts,
+    a_graph_that_a_body_calls_is_found_where_it_was,
+    a_failure_inside_is_named_by_its_way_and_a_retry_runs_it_alone,
+    an_answer_inside_beside_a_failure_runs_its_point_alone,
+    a_static_stop_inside_is_passed_once_in_another_process,
+    a_loop_of_a_sub_graph_asks_anew_each_time_and_keeps_no_frame_of_before,
+    a_sub_graph_whose_result_cannot_be_applied_is_not_done_twice,
+);
+
 /// `before`, a graph `outer` of `first` and a graph `inner` of `early`, `asks`
 /// and `late`, and `after`.
 fn two_deep(runs: &Runs) -> CompiledGraph {
@@ -30,7 +42,6 @@ fn two_deep(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_question_two_graphs_deep_is_answered_in_another_process_and_only_its_node_runs_again() {
     let runs = Runs::default();
     let world = world({
@@ -70,7 +81,6 @@ async fn a_question_two_graphs_deep_is_answered_in_another_process_and_only_its_
     assert_eq!((done.interrupts.len(), done.summary.open), (0, 0));
 }
 
-#[tokio::test]
 async fn sub_graphs_side_by_side_are_answered_one_by_one_across_restarts() {
     let runs = Runs::default();
     let world = world({
@@ -124,7 +134,6 @@ fn asking_about_its_number(runs: &Runs) -> Arc<CompiledGraph> {
     })
 }
 
-#[tokio::test]
 async fn sub_graphs_that_were_sent_are_answered_in_portions_across_restarts() {
     let runs = Runs::default();
     let world = world({
@@ -187,7 +196,6 @@ fn calling(runs: &Runs, child: &Arc<CompiledGraph>) -> countersign_kernel::node:
     })
 }
 
-#[tokio::test]
 async fn a_graph_that_a_body_calls_is_found_where_it_was() {
     let runs = Runs::default();
     let world = world({
@@ -214,7 +222,6 @@ async fn a_graph_that_a_body_calls_is_found_where_it_was() {
     assert_eq!((runs.of("before 10"), runs.of("before 20"), runs.of("end")), (1, 1, 2));
 }
 
-#[tokio::test]
 async fn a_failure_inside_is_named_by_its_way_and_a_retry_runs_it_alone() {
     let runs = Runs::default();
     let world = world({
@@ -258,7 +265,6 @@ async fn a_failure_inside_is_named_by_its_way_and_a_retry_runs_it_alone() {
     assert_eq!((runs.of("early"), runs.of("breaks"), runs.of("beside"), runs.of("plain")), (1, 3, 1, 2));
 }
 
-#[tokio::test]
 async fn an_answer_inside_beside_a_failure_runs_its_point_alone() {
     let runs = Runs::default();
     let world = world({
@@ -302,7 +308,6 @@ fn stopping(runs: &Runs) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_static_stop_inside_is_passed_once_in_another_process() {
     let runs = Runs::default();
     let world = world({
@@ -333,7 +338,6 @@ async fn a_static_stop_inside_is_passed_once_in_another_process() {
     assert_eq!((runs.of("a"), runs.of("b"), runs.of("end")), (1, 1, 1));
 }
 
-#[tokio::test]
 async fn a_loop_of_a_sub_graph_asks_anew_each_time_and_keeps_no_frame_of_before() {
     let runs = Runs::default();
     let world = world({
@@ -402,7 +406,6 @@ fn conflicting(runs: &Runs, asks_first: bool) -> CompiledGraph {
     })
 }
 
-#[tokio::test]
 async fn a_sub_graph_whose_result_cannot_be_applied_is_not_done_twice() {
     for asks_first in [false, true] {
         let runs = Runs::default();

@@ -13,6 +13,17 @@ use super::nested::{answer, at, inside, names, open, restarted, superseded, worl
 use crate::support::flows::{asks, flow, logs, part, pays, pays_at_once, works};
 use crate::support::{Runs, World, operator};
 
+engine!(
+    another_answer_from_before_the_question_is_another_line,
+    lists_of_two_lines_do_not_mix,
+    an_edit_as_a_node_skips_it_and_a_pause_keeps_what_follows,
+    an_edit_of_an_old_checkpoint_is_a_fork_and_a_refused_one_changes_nothing,
+    steps_are_done_again_only_if_told_to,
+    a_replay_where_nothing_is_left_or_of_nothing_known_is_refused,
+    other_input_at_an_old_checkpoint_is_a_line_of_its_own,
+    the_same_replay_gets_the_first_reply_and_runs_once,
+);
+
 /// `a` logs, `asks` asks, `b` logs, and the same again.
 fn rows(runs: &Runs) -> CompiledGraph {
     flow("flow", |g| {
@@ -27,7 +38,6 @@ fn of_rows(runs: &Runs) -> World {
     world(move || rows(&runs))
 }
 
-#[tokio::test]
 async fn another_answer_from_before_the_question_is_another_line() {
     let runs = Runs::default();
     let world = of_rows(&runs);
@@ -78,7 +88,6 @@ async fn another_answer_from_before_the_question_is_another_line() {
     assert_eq!(engine.store.verify_audit(&thread).await.expect("verified"), None);
 }
 
-#[tokio::test]
 async fn lists_of_two_lines_do_not_mix() {
     let runs = Runs::default();
     let world = of_rows(&runs);
@@ -114,7 +123,6 @@ async fn lists_of_two_lines_do_not_mix() {
     assert_eq!(runs.of("a"), 4);
 }
 
-#[tokio::test]
 async fn an_edit_as_a_node_skips_it_and_a_pause_keeps_what_follows() {
     let runs = Runs::default();
     let world = of_rows(&runs);
@@ -140,7 +148,6 @@ async fn an_edit_as_a_node_skips_it_and_a_pause_keeps_what_follows() {
     assert_eq!((&state["got"], &state["log"]), (&json!({"asks": "edited"}), &json!(["a", "b"])));
 }
 
-#[tokio::test]
 async fn an_edit_of_an_old_checkpoint_is_a_fork_and_a_refused_one_changes_nothing() {
     let runs = Runs::default();
     let world = of_rows(&runs);
@@ -189,7 +196,6 @@ async fn an_edit_of_an_old_checkpoint_is_a_fork_and_a_refused_one_changes_nothin
     assert_eq!(head[1].parent.as_ref(), Some(&old));
 }
 
-#[tokio::test]
 async fn steps_are_done_again_only_if_told_to() {
     let runs = Runs::default();
     let world = world({
@@ -237,7 +243,6 @@ async fn steps_are_done_again_only_if_told_to() {
     );
 }
 
-#[tokio::test]
 async fn a_replay_where_nothing_is_left_or_of_nothing_known_is_refused() {
     let runs = Runs::default();
     let world = world({
@@ -267,7 +272,6 @@ async fn a_replay_where_nothing_is_left_or_of_nothing_known_is_refused() {
     assert_eq!(runs.of("a"), 2);
 }
 
-#[tokio::test]
 async fn other_input_at_an_old_checkpoint_is_a_line_of_its_own() {
     let runs = Runs::default();
     let world = of_rows(&runs);
@@ -292,7 +296,6 @@ async fn other_input_at_an_old_checkpoint_is_a_line_of_its_own() {
     assert_eq!(engine.rests(&thread, "parked").await.state["got"], json!({"who": "bob", "asks": "yes"}));
 }
 
-#[tokio::test]
 async fn the_same_replay_gets_the_first_reply_and_runs_once() {
     let runs = Runs::default();
     let world = world({

@@ -11,6 +11,15 @@ use super::nested::{answer, at, inside, names, open, restarted, superseded, worl
 use crate::support::flows::{asks, fails, flow, got, logs, part, with, works};
 use crate::support::{Runs, TestEngine, World};
 
+engine!(
+    an_edit_of_a_sub_graph_drops_what_waits_there_and_nothing_else,
+    an_edit_before_a_graph_inside_leaves_nothing_of_its_old_run,
+    an_edit_gets_a_failed_graph_two_levels_deep_going_again,
+    a_replay_from_inside_goes_on_from_there_and_keeps_the_state_of_then,
+    a_replay_from_the_thread_runs_a_sub_graph_from_its_start,
+    a_graph_that_only_a_body_knows_is_no_place_to_go_back_to,
+);
+
 /// A graph `sub` of `one`, `two` (asks) and `three` beside `plain` (asks).
 fn beside(runs: &Runs) -> CompiledGraph {
     let sub = part("sub", |g| {
@@ -32,7 +41,6 @@ fn of_beside(runs: &Runs) -> World {
     world(move || beside(&runs))
 }
 
-#[tokio::test]
 async fn an_edit_of_a_sub_graph_drops_what_waits_there_and_nothing_else() {
     let runs = Runs::default();
     let world = of_beside(&runs);
@@ -68,7 +76,6 @@ async fn an_edit_of_a_sub_graph_drops_what_waits_there_and_nothing_else() {
     assert_eq!((runs.of("one"), runs.of("two"), runs.of("three"), runs.of("plain")), (1, 1, 1, 2));
 }
 
-#[tokio::test]
 async fn an_edit_before_a_graph_inside_leaves_nothing_of_its_old_run() {
     let runs = Runs::default();
     let world = world({
@@ -113,7 +120,6 @@ async fn an_edit_before_a_graph_inside_leaves_nothing_of_its_old_run() {
     assert_eq!((runs.of("first"), runs.of("ask")), (1, 3));
 }
 
-#[tokio::test]
 async fn an_edit_gets_a_failed_graph_two_levels_deep_going_again() {
     let runs = Runs::default();
     let world = world({
@@ -146,7 +152,6 @@ async fn an_edit_gets_a_failed_graph_two_levels_deep_going_again() {
     assert_eq!((&done.state["got"], runs.of("breaks")), (&json!({"breaks": "by hand", "next": "done"}), 1));
 }
 
-#[tokio::test]
 async fn a_replay_from_inside_goes_on_from_there_and_keeps_the_state_of_then() {
     let runs = Runs::default();
     let world = of_beside(&runs);
@@ -189,7 +194,6 @@ async fn a_replay_from_inside_goes_on_from_there_and_keeps_the_state_of_then() {
     assert_eq!((runs.of("one"), runs.of("three"), runs.of("end")), (1, 2, 1));
 }
 
-#[tokio::test]
 async fn a_replay_from_the_thread_runs_a_sub_graph_from_its_start() {
     let runs = Runs::default();
     let world = of_beside(&runs);
@@ -209,7 +213,6 @@ async fn a_replay_from_the_thread_runs_a_sub_graph_from_its_start() {
     assert_eq!((frames.len(), &frames[0].values["inside"]), (1, &json!(["one"])));
 }
 
-#[tokio::test]
 async fn a_graph_that_only_a_body_knows_is_no_place_to_go_back_to() {
     let runs = Runs::default();
     let world = world({

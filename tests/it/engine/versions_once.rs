@@ -10,7 +10,16 @@ use serde_json::{Value, json};
 
 use super::versions::{deployed, flow};
 use crate::support::flows::{asks, with, works};
-use crate::support::{Dies, Fate, Runs, TestEngine, World, operator};
+use crate::support::{Dies, Fate, On, Runs, TestEngine, World, operator};
+
+engine!(
+    what_finished_tasks_have_written_is_migrated_once_whichever_build_they_ran_under,
+    an_amendment_is_the_first_checkpoint_of_the_new_version_and_takes_the_old_results_along,
+    a_process_that_dies_anywhere_under_the_new_build_migrates_nothing_twice,
+    a_replay_from_an_old_checkpoint_is_migrated_and_history_stays,
+    a_replay_of_what_does_not_fit_is_refused_and_moves_nothing,
+    a_replay_inside_a_sub_graph_is_migrated_by_the_versions_of_both,
+);
 
 /// Two questions side by side, the first of which is about `n`; then one more.
 /// In version 2 `n` and `m` are one more than they were, and the names of the
@@ -51,7 +60,6 @@ fn has_been_migrated_once(state: &serde_json::Map<String, Value>, n: i64) {
     assert_eq!((&state["list"], state.get("log")), (&json!(["in", "first", "second", "last"]), Some(&json!([]))));
 }
 
-#[tokio::test]
 async fn what_finished_tasks_have_written_is_migrated_once_whichever_build_they_ran_under() {
     for under_the_old_build in [true, false] {
         let world = World::one(|| swapped(1));
@@ -82,7 +90,6 @@ async fn what_finished_tasks_have_written_is_migrated_once_whichever_build_they_
     }
 }
 
-#[tokio::test]
 async fn an_amendment_is_the_first_checkpoint_of_the_new_version_and_takes_the_old_results_along() {
     let world = World::one(|| swapped(1));
     let engine = world.engine().await;
@@ -137,14 +144,11 @@ async fn goes_on_whoever_dies(fate: Fate) -> u32 {
     fate.writes()
 }
 
-#[tokio::test]
 async fn a_process_that_dies_anywhere_under_the_new_build_migrates_nothing_twice() {
     let all = goes_on_whoever_dies(Fate::kind()).await;
     assert!(all > 6, "{all}");
-    for dies in [Dies::Before, Dies::After] {
-        for n in 0..all {
-            goes_on_whoever_dies(Fate::at(n, dies)).await;
-        }
+    for (n, dies) in (0..all).flat_map(|n| [(n, Dies::Before), (n, Dies::After)]).step_by(On::one_of() as usize) {
+        goes_on_whoever_dies(Fate::at(n, dies)).await;
     }
 }
 
@@ -160,7 +164,6 @@ async fn replayed(engine: &TestEngine, thread: &ThreadId, checkpoint: &Checkpoin
     engine.engine.replay(&request, &|_, _, _| None).await.map(|_| ())
 }
 
-#[tokio::test]
 async fn a_replay_from_an_old_checkpoint_is_migrated_and_history_stays() {
     let world = World::one(|| swapped(1));
     let engine = world.engine().await;
@@ -184,7 +187,6 @@ async fn a_replay_from_an_old_checkpoint_is_migrated_and_history_stays() {
     assert_eq!(after[after.len() - before.len()..], before[..]);
 }
 
-#[tokio::test]
 async fn a_replay_of_what_does_not_fit_is_refused_and_moves_nothing() {
     let build = |version, node: &'static str| {
         move || {
@@ -205,7 +207,6 @@ async fn a_replay_of_what_does_not_fit_is_refused_and_moves_nothing() {
     assert_eq!((engine.history(&thread).await, engine.parked(&thread).await.len()), (before, 1));
 }
 
-#[tokio::test]
 async fn a_replay_inside_a_sub_graph_is_migrated_by_the_versions_of_both() {
     let build = |version, node: &'static str, key: &'static str| {
         move || {

@@ -12,6 +12,17 @@ use super::versions::{deployed, edit, flow, held};
 use crate::support::flows::{asks, with};
 use crate::support::{Runs, TestEngine, World, operator};
 
+engine!(
+    a_retyped_key_is_changed_by_its_migration_or_the_thread_is_held,
+    a_new_key_is_there_if_it_may_be_missing_or_a_migration_gives_it_a_value,
+    a_value_that_becomes_a_list_grows_and_costs_a_row_an_item,
+    a_value_that_is_a_list_already_needs_no_migration_to_become_one_that_grows,
+    a_list_that_becomes_one_value_is_replaced_and_its_past_stays,
+    a_list_under_another_name_is_the_same_list_and_comes_back_under_the_old_one,
+    a_key_may_be_dropped_and_another_take_its_name,
+    a_check_lists_what_this_build_could_not_go_on_with_and_changes_nothing,
+);
+
 #[derive(State)]
 struct One {
     amount: String,
@@ -65,7 +76,6 @@ async fn answer(engine: &TestEngine, thread: &ThreadId, answer: Value) {
     engine.vote(&point.id, &operator(), answer).await.expect("accepted");
 }
 
-#[tokio::test]
 async fn a_retyped_key_is_changed_by_its_migration_or_the_thread_is_held() {
     let world = World::one(one);
     let engine = world.engine().await;
@@ -100,7 +110,6 @@ async fn a_retyped_key_is_changed_by_its_migration_or_the_thread_is_held() {
     assert!(matches!(refused, RequestError::Misfit(_)), "{refused}");
 }
 
-#[tokio::test]
 async fn a_new_key_is_there_if_it_may_be_missing_or_a_migration_gives_it_a_value() {
     let before = || {
         flow(1, |g| {
@@ -164,20 +173,18 @@ async fn noted(
     (world, engine, thread, done)
 }
 
-#[tokio::test]
 async fn a_value_that_becomes_a_list_grows_and_costs_a_row_an_item() {
     let first = || counting(1, "seen", Reducer::Last, |_| ());
     let to_list = |m: &mut Migration| _ = m.change_key("seen", |value| Ok(json!(["from", value])));
     let second = move || counting(2, "seen", Reducer::Append, to_list);
     let (world, engine, thread, done) = noted(first, json!({}), second, "seen").await;
     assert_eq!(done, json!(["from", 2, 3, 4, 5]));
-    let rows = world.texts("SELECT CAST(value AS TEXT) FROM state_items WHERE key = 'seen' ORDER BY branch, position");
+    let rows = world.payloads("SELECT value FROM state_items WHERE key = 'seen' ORDER BY branch, position");
     assert_eq!(rows.await, ["\"from\"", "2", "3", "4", "5"]);
 
     drop((engine, thread));
 }
 
-#[tokio::test]
 async fn a_value_that_is_a_list_already_needs_no_migration_to_become_one_that_grows() {
     let waiting = || {
         flow(1, |g| {
@@ -193,7 +200,7 @@ async fn a_value_that_is_a_list_already_needs_no_migration_to_become_one_that_gr
     let (world, engine) = deployed(world, engine, || counting(2, "seen", Reducer::Append, |_| ())).await;
     answer(&engine, &thread, json!("yes")).await;
     assert_eq!(engine.rests(&thread, "succeeded").await.state["seen"], json!(["a", "b", 3, 4, 5]));
-    assert_eq!(world.texts("SELECT value || '' FROM state_items WHERE key = 'seen'").await.len(), 5);
+    assert_eq!(world.count("state_items WHERE key = 'seen'").await, 5);
     answer(&engine, &text, json!("yes")).await;
     let reason = held(&engine, &text).await;
     assert!(reason.contains("the value of key `seen` does not fit: its reducer needs a list"), "{reason}");
@@ -201,7 +208,6 @@ async fn a_value_that_is_a_list_already_needs_no_migration_to_become_one_that_gr
     assert!(matches!(refused, Err(RequestError::InvalidInput(_))), "{refused:?}");
 }
 
-#[tokio::test]
 async fn a_list_that_becomes_one_value_is_replaced_and_its_past_stays() {
     let first = || counting(1, "seen", Reducer::Append, |_| ());
     let second = || counting(2, "seen", Reducer::Last, |_| ());
@@ -211,7 +217,6 @@ async fn a_list_that_becomes_one_value_is_replaced_and_its_past_stays() {
     assert_eq!(seen, [json!([0]), json!([0, 1]), json!([0, 1, 2]), json!(3), json!(4), json!(5)]);
 }
 
-#[tokio::test]
 async fn a_list_under_another_name_is_the_same_list_and_comes_back_under_the_old_one() {
     let first = || counting(1, "seen", Reducer::Append, |_| ());
     let second = || counting(2, "noted", Reducer::Append, |m| _ = m.rename_key("seen", "noted"));
@@ -242,7 +247,6 @@ async fn a_list_under_another_name_is_the_same_list_and_comes_back_under_the_old
     }
 }
 
-#[tokio::test]
 async fn a_key_may_be_dropped_and_another_take_its_name() {
     let first = || counting(1, "seen", Reducer::Append, |_| ());
     let second = || {
@@ -256,7 +260,6 @@ async fn a_key_may_be_dropped_and_another_take_its_name() {
     assert_eq!((&state["before"], state.contains_key("m")), (&json!([0, 1, 2]), false));
 }
 
-#[tokio::test]
 async fn a_check_lists_what_this_build_could_not_go_on_with_and_changes_nothing() {
     let world = World::one(one);
     let engine = world.engine().await;

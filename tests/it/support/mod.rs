@@ -1,7 +1,8 @@
-//! What the tests share: counters, gates, people, waiting, engines on disk.
+//! What the tests share: counters, gates, people, waiting, databases, engines.
 
 mod channel;
 mod counters;
+mod data;
 mod faulty;
 pub(crate) mod flows;
 mod people;
@@ -11,6 +12,7 @@ mod world;
 
 pub(crate) use channel::Outbox;
 pub(crate) use counters::{Gate, Runs};
+pub(crate) use data::On;
 pub(crate) use faulty::{Dies, Fate};
 pub(crate) use people::{People, ann, bob, cy, operator};
 pub(crate) use wait::{DEADLINE, eventually, eventually_or};

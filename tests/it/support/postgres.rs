@@ -1,9 +1,12 @@
 //! Databases on the tests' Postgres server.
 //!
 //! The server is named by `COUNTERSIGN_TEST_POSTGRES`. Migrating takes longer
-//! than most tests, so one database is migrated and the others are copies.
+//! than most tests, so one database is migrated and the others are copies,
+//! used again where a process needs many.
 
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use countersign_kernel::ports::Ids;
 use countersign_worker::store::SqlStore;
@@ -15,12 +18,32 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 /// a database that somebody is connected to.
 const TEMPLATE: i64 = 0x7465_6d70;
 
+/// How long the server may take to hear of a death.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
 /// A database of a test.
 pub(crate) struct Database {
     name: String,
     url: String,
 }
 
+/// The databases of this process: how many are in use, and which were. Those
+/// are used again, which is quicker than making them, until nobody uses any.
+static OURS: Mutex<(usize, Vec<String>)> = Mutex::new((0, Vec::new()));
+
+/// Empties every table of ours and of the carrier, in any order.
+const EMPTY: &str = "
+SET session_replication_role = replica;
+DO $$
+DECLARE name text;
+BEGIN
+    FOR name IN SELECT oid::regclass::text FROM pg_class
+        WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'apalis'::regnamespace)
+          AND relname NOT LIKE '%migrations'
+    LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
+END $$";
+
+#[expect(clippy::disallowed_methods, reason = "a server of the tests is no configuration")]
 fn server() -> String {
     std::env::var("COUNTERSIGN_TEST_POSTGRES").unwrap_or_else(|_| {
         panic!(
@@ -64,6 +87,21 @@ fn template() -> String {
 impl Database {
     /// A database with all tables and nothing in them.
     pub(crate) async fn fresh() -> Self {
+        let used = {
+            let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+            ours.0 += 1;
+            ours.1.pop()
+        };
+        let Some(name) = used else { return Self::made().await };
+        let again = Self { url: named(&name), name };
+        again.left().await;
+        let mut conn = PgConnection::connect(&again.url).await.expect("the database opens");
+        sqlx::raw_sql(EMPTY).execute(&mut conn).await.expect("it is emptied");
+        conn.close().await.expect("the connection closes");
+        again
+    }
+
+    async fn made() -> Self {
         let name = format!("test_{}", SystemIds.uuid().replace('-', ""));
         let template = template();
         let mut admin = admin().await;
@@ -90,15 +128,40 @@ impl Database {
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
+
+    /// Waits until nobody is connected. The server hears late of the death of a
+    /// process, and what that had begun may still be carried out.
+    pub(crate) async fn left(&self) {
+        let mut admin = admin().await;
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'";
+        let gone = tokio::time::timeout(GONE_WITHIN, async {
+            while sqlx::query_scalar::<_, i64>(query).bind(&self.name).fetch_one(&mut admin).await.expect(query) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert!(gone.await.is_ok(), "somebody is connected to {} after {GONE_WITHIN:?}", self.name);
+        admin.close().await.expect("the connection closes");
+    }
 }
 
 impl Drop for Database {
-    /// Deletes it, whoever is still connected: the server has room for few.
+    /// The last one deletes them all, whoever is still connected: the server has
+    /// room for few.
     fn drop(&mut self) {
-        let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+        let gone = {
+            let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+            ours.0 -= 1;
+            ours.1.push(std::mem::take(&mut self.name));
+            if ours.0 == 0 { std::mem::take(&mut ours.1) } else { return }
+        };
         let gone = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async { run(&mut admin().await, statement).await });
+            runtime.block_on(async {
+                let mut admin = admin().await;
+                for name in gone {
+                    run(&mut admin, format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+                }
+            });
         });
         // What a panic in there would say was said by its hook.
         let _ = gone.join();

@@ -1,4 +1,4 @@
-//! Engines on a data folder of their own, started, crashed and started again.
+//! Engines on data of their own, started, crashed and started again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +19,25 @@ use countersign_worker::store::views::{HistoryEntry, InterruptView, ThreadDetail
 use countersign_worker::store::{Accepted, SqlStore, Store};
 use countersign_worker::system::{SystemClock, SystemIds};
 use serde_json::Value;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::data::Data;
 use super::faulty::Faulty;
 use super::{Fate, Outbox, People, ann, eventually, eventually_or};
 
 /// Long enough never to come in a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A data folder and what its engines are made of.
+/// A file or a database, and what its engines are made of.
 pub(crate) struct World {
-    dir: TempDir,
+    data: Data,
     graphs: Arc<dyn Fn() -> Vec<CompiledGraph> + Send + Sync>,
     pub(crate) config: EngineConfig,
     pub(crate) carrier: bool,
     pub(crate) outbox: Outbox,
+    recovers: bool,
     fate: Fate,
 }
 
@@ -46,7 +45,7 @@ impl World {
     /// Engines that sweep often and have no carrier.
     pub(crate) fn new(graphs: impl Fn() -> Vec<CompiledGraph> + Send + Sync + 'static) -> Self {
         Self {
-            dir: tempfile::tempdir().expect("a temporary folder"),
+            data: Data::fresh(),
             graphs: Arc::new(graphs),
             config: EngineConfig {
                 sweep_every: Duration::from_millis(20),
@@ -56,6 +55,7 @@ impl World {
             },
             carrier: false,
             outbox: Outbox::taking(),
+            recovers: true,
             fate: Fate::kind(),
         }
     }
@@ -88,12 +88,17 @@ impl World {
         self
     }
 
-    /// The folder with the data file that the statements make.
+    /// With the data file that the statements make.
     pub(crate) async fn holding(self, statements: &'static str) -> Self {
-        let options = SqliteConnectOptions::new().filename(self.file()).create_if_missing(true);
-        let mut file = options.connect().await.expect("the file opens");
-        sqlx::raw_sql(statements).execute(&mut file).await.expect("sound statements");
-        file.close().await.expect("written");
+        self.data.made_by(statements).await;
+        self
+    }
+
+    /// Its processes do not know that those before them are dead: there may be
+    /// several at a time, and leases have to lapse.
+    pub(crate) fn among_others(mut self, lease: Duration) -> Self {
+        self.recovers = false;
+        self.config.lease = lease;
         self
     }
 
@@ -102,26 +107,31 @@ impl World {
         self
     }
 
-    /// The same folder under another build.
+    /// The same data under another build.
     pub(crate) fn with_graphs(self, graphs: impl Fn() -> Vec<CompiledGraph> + Send + Sync + 'static) -> Self {
         Self { graphs: Arc::new(graphs), ..self }
     }
 
-    /// The next process of this folder, running.
+    /// The next process on this data, running.
     pub(crate) async fn engine(&self) -> TestEngine {
         let mut engine = self.idle().await;
         engine.run(self.carrier);
         engine
     }
 
-    /// The next process of this folder, which takes requests and runs nothing.
+    /// The next process on this data, which takes requests and runs nothing.
     pub(crate) async fn idle(&self) -> TestEngine {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-        let file = self.file();
+        if self.recovers {
+            self.data.left().await;
+        }
+        let (open, recovers) = (self.data.open().await, self.recovers);
         let open = async move {
-            let store = SqlStore::open(&file).await?;
-            store.recover(SystemClock.now()).await?;
+            let store = open.await?;
+            if recovers {
+                store.recover(SystemClock.now()).await?;
+            }
             Ok::<_, countersign_worker::store::StoreError>(store)
         };
         let store = runtime.spawn(open).await.expect("no panic").expect("the store opens");
@@ -140,34 +150,32 @@ impl World {
 
     /// How many job rows there are.
     pub(crate) async fn jobs(&self) -> i64 {
-        sqlx::query_scalar("SELECT count(*) FROM Jobs").fetch_one(&mut self.raw().await).await.expect("the queue reads")
+        self.count(self.data.jobs()).await
+    }
+
+    /// Has all job rows vanish.
+    pub(crate) async fn lose_jobs(&self) {
+        self.data.execute(&format!("DELETE FROM {}", self.data.jobs())).await;
     }
 
     /// Counts rows: `table [WHERE …]`.
     pub(crate) async fn count(&self, from: &str) -> i64 {
-        let statement = format!("SELECT count(*) FROM {from}");
-        sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&mut self.raw().await).await.expect(from)
-    }
-
-    async fn raw(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.file()).busy_timeout(super::DEADLINE);
-        options.connect().await.expect("the file opens")
-    }
-
-    fn file(&self) -> std::path::PathBuf {
-        self.dir.path().join("countersign.db")
+        self.data.number(&format!("SELECT count(*) FROM {from}")).await
     }
 
     /// Executes a statement behind the engine's back; returns the rows changed.
     pub(crate) async fn sql(&self, statement: &str) -> u64 {
-        let done = sqlx::query(AssertSqlSafe(statement)).execute(&mut self.raw().await).await;
-        done.expect(statement).rows_affected()
+        self.data.execute(statement).await
     }
 
     /// The first column of what a query behind the engine's back finds.
     pub(crate) async fn texts(&self, query: &str) -> Vec<String> {
-        let found = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut self.raw().await).await;
-        found.expect(query)
+        self.data.texts(query).await
+    }
+
+    /// As [`texts`](Self::texts), of a column of payloads.
+    pub(crate) async fn payloads(&self, query: &str) -> Vec<String> {
+        self.data.payloads(query).await
     }
 }
 

@@ -22,6 +22,15 @@ pub(super) enum Work {
     Delivery(ThreadId, DeliveryId),
 }
 
+impl Work {
+    fn kind(&self) -> JobKind {
+        match self {
+            Self::Thread(_) => JobKind::Advance,
+            Self::Delivery(..) => JobKind::Deliver,
+        }
+    }
+}
+
 /// Work that waits in memory, with the jobs that asked for it.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -88,7 +97,8 @@ impl Waiting {
 }
 
 impl Engine {
-    /// Takes a message. Never waits; `false` when there is no room in memory.
+    /// Takes a message. Never waits; `false` when there is no room in memory, or
+    /// it is for other processes to do.
     pub(super) fn dispatch(&self, message: Message) -> bool {
         let work = match (message.kind, message.subject) {
             (JobKind::Advance, _) => Work::Thread(message.thread),
@@ -108,7 +118,7 @@ impl Engine {
     }
 
     pub(super) fn add(&self, work: Work, job: Option<JobId>) -> bool {
-        if self.inner.stop.is_cancelled() {
+        if self.inner.stop.is_cancelled() || !self.inner.config.kinds.contains(&work.kind()) {
             return false;
         }
         {

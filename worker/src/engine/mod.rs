@@ -42,6 +42,9 @@ use crate::store::commands::Fence;
 /// How an engine works. Durations and counts; the defaults suit a laptop.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
+    /// The kinds of jobs that this engine does; others are left to other
+    /// processes of the database.
+    pub kinds: Vec<JobKind>,
     /// Threads that are run side by side.
     pub concurrency: usize,
     /// Deliveries that are attempted side by side.
@@ -73,6 +76,7 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            kinds: JobKind::ALL.to_vec(),
             concurrency: 64,
             deliveries: 16,
             lease: Duration::from_secs(15),

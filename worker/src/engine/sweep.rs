@@ -25,7 +25,7 @@ impl Engine {
         loop {
             tick.tick().await;
             let (now, grace) = (self.inner.clock.now(), self.inner.config.sweep_grace);
-            match self.inner.store.sweep(now, grace, SWEEP_MAX).await {
+            match self.inner.store.sweep_of(&self.inner.config.kinds, now, grace, SWEEP_MAX).await {
                 Ok(due) => {
                     for due in due {
                         let work = match due {

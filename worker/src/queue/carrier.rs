@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{JobKind, Message, QueueError, Wake, rows};
+use super::{JobKind, Message, QueueError, Wake, listen, rows};
 use crate::store::SqlStore;
 use crate::store::db::Pools;
 
@@ -48,6 +48,7 @@ pub struct Carrier {
     pools: Pools,
     worker_name_prefix: String,
     poll_interval: Duration,
+    kinds: Vec<JobKind>,
 }
 
 impl Carrier {
@@ -63,11 +64,24 @@ impl Carrier {
     /// depend on it.
     #[must_use]
     pub fn new(store: &SqlStore, worker_name_prefix: impl Into<String>, poll_interval: Duration) -> Self {
-        Self { pools: store.pools().clone(), worker_name_prefix: worker_name_prefix.into(), poll_interval }
+        Self {
+            pools: store.pools().clone(),
+            worker_name_prefix: worker_name_prefix.into(),
+            poll_interval,
+            kinds: JobKind::ALL.to_vec(),
+        }
+    }
+
+    /// The same for messages of these kinds only. The others are left to other
+    /// processes.
+    #[must_use]
+    pub fn of(self, kinds: &[JobKind]) -> Self {
+        Self { kinds: kinds.to_vec(), ..self }
     }
 
     /// Carries messages until `shutdown`: one worker for each [`JobKind`], and
-    /// a new one, under a new name, when one has ended.
+    /// a new one, under a new name, when one has ended. On Postgres it also
+    /// listens for what other processes insert.
     ///
     /// After `shutdown` nothing more is received, and the rows that were
     /// fetched and not deleted are given back, so that the next process gets
@@ -89,7 +103,7 @@ impl Carrier {
         // One task for each kind: whatever wakes a worker's task makes it
         // fetch, so in a common task each would fetch for the wake-ups of all.
         let mut lines = JoinSet::new();
-        for kind in JobKind::ALL {
+        for kind in self.kinds.iter().copied() {
             let line = Line {
                 carrier: self.clone(),
                 kind,
@@ -98,6 +112,13 @@ impl Carrier {
                 ended: Vec::new(),
             };
             lines.spawn(line.run(shutdown.clone()));
+        }
+        if let Pools::Postgres(pool) = &self.pools {
+            let listening = listen::listen(pool.clone(), self.kinds.clone(), wake, shutdown);
+            lines.spawn(async move {
+                listening.await;
+                Ok(())
+            });
         }
         let mut result = Ok(());
         while let Some(line) = lines.join_next().await {

@@ -131,7 +131,7 @@ impl From<JobId> for String {
 /// One wake-up: "look here".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Names the message and its row; what [`delete`](super::delete) takes.
+    /// Names the message and its row; what deletes it.
     pub id: JobId,
     /// What is to be looked at, and the queue it travels in.
     pub kind: JobKind,

@@ -7,22 +7,23 @@
 //! locks, acknowledgements, retries, limits and clean-up are unused. The life
 //! of a row is ours:
 //!
-//! 1. [`push`] inserts it in the transaction that made the work;
+//! 1. `push` inserts it in the transaction that made the work;
 //! 2. after the commit, [`Wake::wake`] tells the [`Carrier`] to fetch;
 //! 3. a fetch marks it as held by the carrier's worker and the receiver gets
 //!    the message;
-//! 4. [`delete`] removes it in the transaction that did the work, or in which
+//! 4. `delete` removes it in the transaction that did the work, or in which
 //!    the work proved to be done or somebody else's.
 //!
 //! Delivery is **at least once**. A row that was fetched and not deleted is
 //! given back when its worker ends ([`Carrier::run`]) or when the next process
-//! starts ([`give_back_all`]); the same message then arrives again, under the
+//! starts (`give_back_all`); the same message then arrives again, under the
 //! same id. A message may also arrive for a row that is gone by now. Receivers
 //! have to find nothing to do in both cases.
 //!
 //! Types of apalis do not leave this module.
 
 mod carrier;
+mod listen;
 mod message;
 mod poll;
 mod rows;

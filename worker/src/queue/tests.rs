@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::store::db::{Conn, Pools};
-use crate::store::{SqlStore, Store as _};
+use crate::store::{SqlStore, Store as _, StoreError};
 
 const SOON: Duration = Duration::from_secs(10);
 /// An interval that does not help: what arrives was fetched for a wake-up.
@@ -228,7 +228,7 @@ async fn the_same_id_twice_is_an_error() {
     let now = queue.now().await;
     let mut conn = queue.pool.acquire().await.unwrap();
     let again = push(&mut Conn::Sqlite(&mut conn), &[(message, now)]).await;
-    assert!(matches!(again, Err(QueueError::Database(_))), "{again:?}");
+    assert!(matches!(again, Err(QueueError::Store(StoreError::Database(_)))), "{again:?}");
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ use self::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
     InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
-use crate::queue::{JobId, Message, QueueDepth};
+use crate::queue::{JobId, JobKind, Message, QueueDepth};
 
 /// What a start or a resume led to.
 #[derive(Debug, Clone, PartialEq)]
@@ -199,6 +199,22 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// Only of the database.
     async fn sweep(&self, now: Timestamp, grace: std::time::Duration, limit: u32) -> Result<Vec<Due>, StoreError>;
+
+    /// As [`sweep`](Self::sweep), for work of these kinds: however much of
+    /// another kind waits, it takes no room.
+    ///
+    /// # Errors
+    /// Only of the database.
+    async fn sweep_of(
+        &self,
+        kinds: &[JobKind],
+        now: Timestamp,
+        grace: std::time::Duration,
+        limit: u32,
+    ) -> Result<Vec<Due>, StoreError> {
+        let due = self.sweep(now, grace, limit).await?;
+        Ok(due.into_iter().filter(|due| kinds.contains(&due.kind())).collect())
+    }
 
     /// Clears what has served its time: replies to requests after a day (R26),
     /// job rows whose message was fetched and dropped. Says how many rows.
@@ -434,4 +450,15 @@ pub enum Due {
     Thread(ThreadId),
     /// A delivery to attempt.
     Delivery(ThreadId, DeliveryId),
+}
+
+impl Due {
+    /// The kind of job that does it.
+    #[must_use]
+    pub fn kind(&self) -> JobKind {
+        match self {
+            Self::Thread(_) => JobKind::Advance,
+            Self::Delivery(..) => JobKind::Deliver,
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub(super) fn ensure(kinds: &[Kind]) -> Result<(), Failed> {
 
 fn missing(kinds: &[Kind]) -> Vec<Kind> {
     let found = |kind: Kind| match kind {
-        Kind::Postgres => find::postgres().is_some(),
+        Kind::Postgres | Kind::StockPostgres => find::postgres().is_some(),
         Kind::Redis => find::program("redis-server").is_some(),
     };
     kinds.iter().copied().filter(|kind| !found(*kind)).collect()
@@ -46,7 +46,7 @@ fn missing(kinds: &[Kind]) -> Vec<Kind> {
 /// Debian's package.
 const fn package(kind: Kind) -> &'static str {
     match kind {
-        Kind::Postgres => "postgresql",
+        Kind::Postgres | Kind::StockPostgres => "postgresql",
         Kind::Redis => "redis-server",
     }
 }
@@ -66,6 +66,7 @@ fn advice(missing: &[Kind]) -> String {
                 " with the extensions hstore and pgcrypto (`postgresql-contrib` on some systems)",
             ),
             Kind::Redis => ("`redis-server`", "the tests of the queue on Redis", ""),
+            Kind::StockPostgres => ("`initdb` and `postgres`", "measuring on Postgres", ""),
         };
         text += &format!(
             "\n  {}: for {tests}. Install `{}`{more}, which\n    has {programs}, or name a server in {}.",

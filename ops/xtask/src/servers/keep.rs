@@ -17,8 +17,9 @@ pub(crate) fn run(kinds: &[Kind]) -> Result<(), Failed> {
     let mut servers = Vec::new();
     for kind in kinds {
         let (server, url) = match kind {
-            Kind::Postgres => postgres::start(&place)?,
+            Kind::Postgres => postgres::start(&place, &postgres::QUICK)?,
             Kind::Redis => redis::start(&place)?,
+            Kind::StockPostgres => postgres::start(&place, &[])?,
         };
         servers.push(server);
         // Whoever asked may be gone already; then the input has ended too.

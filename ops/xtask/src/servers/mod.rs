@@ -30,15 +30,18 @@ pub(crate) enum Kind {
     Postgres,
     /// For the queue.
     Redis,
+    /// A Postgres with the settings that it ships with, to be measured.
+    StockPostgres,
 }
 
 impl Kind {
+    /// What tests need.
     const ALL: [Self; 2] = [Self::Postgres, Self::Redis];
 
     /// As people write it.
     const fn name(self) -> &'static str {
         match self {
-            Self::Postgres => "Postgres",
+            Self::Postgres | Self::StockPostgres => "Postgres",
             Self::Redis => "Redis",
         }
     }
@@ -48,15 +51,17 @@ impl Kind {
         match self {
             Self::Postgres => "postgres",
             Self::Redis => "redis",
+            Self::StockPostgres => "stock-postgres",
         }
     }
 
-    /// Tells the tests where the server is. Whoever has set it already wants
+    /// Tells the tests, or the program that measures, where the server is. Whoever has set it already wants
     /// that server to be used, and none to be started.
     const fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "COUNTERSIGN_TEST_POSTGRES",
             Self::Redis => "COUNTERSIGN_TEST_REDIS",
+            Self::StockPostgres => "COUNTERSIGN_BENCH_POSTGRES",
         }
     }
 }
@@ -76,9 +81,20 @@ impl Servers {
     /// Starts what the environment does not name already, and installs it
     /// before if it has to and may.
     pub(crate) fn start() -> Result<Self, Failed> {
+        Self::of(&Kind::ALL)
+    }
+
+    /// Starts a Postgres that is as durable as it ships, unless the environment
+    /// names one.
+    pub(crate) fn measured() -> Result<Self, Failed> {
+        Self::of(&[Kind::StockPostgres])
+    }
+
+    /// As [`start`](Self::start), of these kinds.
+    pub(crate) fn of(kinds: &[Kind]) -> Result<Self, Failed> {
         let mut servers = Self::none();
         let mut wanted = Vec::new();
-        for kind in Kind::ALL {
+        for kind in kinds.iter().copied() {
             match std::env::var_os(kind.variable()).filter(|url| !url.is_empty()) {
                 Some(url) => servers.variables.push((kind.variable(), url.to_string_lossy().into_owned())),
                 None => wanted.push(kind),
@@ -110,6 +126,11 @@ impl Servers {
             }
         }
         Ok(())
+    }
+
+    /// What tells a program where the servers are.
+    pub(crate) fn variables(&self) -> &[(&'static str, String)] {
+        &self.variables
     }
 
     /// Tells a program where the servers are.
@@ -163,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_keeper_understands_what_it_is_told() {
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().chain([Kind::StockPostgres]) {
             assert_eq!(Kind::from_str(kind.word(), false), Ok(kind));
         }
     }

@@ -1,4 +1,4 @@
-//! A Postgres server: quick, and worth nothing after a crash.
+//! A Postgres server: quick, and worth nothing after a crash; or as it ships.
 
 use std::path::Path;
 
@@ -10,23 +10,20 @@ use crate::process::Failed;
 /// The role that owns everything.
 const ROLE: &str = "countersign";
 
-/// What differs from the defaults: many tests at once, nothing to survive.
-const SETTINGS: [&str; 7] = [
-    "listen_addresses=127.0.0.1",
-    "unix_socket_directories=",
-    "fsync=off",
-    "synchronous_commit=off",
-    "full_page_writes=off",
-    "max_connections=400",
-    "shared_buffers=128MB",
-];
+/// Where it listens: on a port that nobody else has, and nowhere else.
+const PLACE: [&str; 2] = ["listen_addresses=127.0.0.1", "unix_socket_directories="];
+
+/// What differs from the defaults for tests: many at once, nothing to survive.
+pub(super) const QUICK: [&str; 5] =
+    ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=400", "shared_buffers=128MB"];
 
 /// Extensions that tests create; they are a package of their own on some
 /// systems.
 const EXTENSIONS: [&str; 2] = ["hstore", "pgcrypto"];
 
-/// Makes a database cluster and starts the server. Returns its URL too.
-pub(super) fn start(place: &Place) -> Result<(Running, String), Failed> {
+/// Makes a database cluster and starts the server with these settings beside the
+/// defaults. Returns its URL too.
+pub(super) fn start(place: &Place, settings: &[&str]) -> Result<(Running, String), Failed> {
     let programs = find::postgres().ok_or_else(|| Failed("`initdb` and `postgres` are not found".to_owned()))?;
     let data = place.make("postgres")?;
     initialize(place, &programs, &data)?;
@@ -35,7 +32,7 @@ pub(super) fn start(place: &Place) -> Result<(Running, String), Failed> {
         command: &|port| {
             let mut command = place.command(&programs.join("postgres"));
             command.arg("-D").arg(&data).arg("-p").arg(port.to_string());
-            command.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+            command.args(PLACE.iter().chain(settings).flat_map(|setting| ["-c", setting]));
             command
         },
         log: place.join("postgres.log"),

@@ -36,6 +36,7 @@ use self::memory::Memory;
 use self::model::{FORMAT, File, Scenario};
 use self::stored::Stored;
 use crate::report::{Backend, Format, Level, ScenarioResult, Verdict};
+use crate::stored::On;
 
 /// The file's name, in every layout.
 const FILE: &str = "eino-scenarios.json";
@@ -75,8 +76,8 @@ async fn one(value: &Value, backend: Backend) -> Verdict {
     };
     match backend {
         Backend::Memory => run::run(&scenario, async |app| Ok(Memory::new(app))).await,
-        Backend::Sqlite => run::run(&scenario, Stored::open).await,
-        Backend::Postgres => Verdict::skipped(format!("not run on {backend} yet")),
+        Backend::Sqlite => run::run(&scenario, async |app| Stored::open(On::Sqlite, app).await).await,
+        Backend::Postgres => run::run(&scenario, async |app| Stored::open(On::Postgres, app).await).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A thread on the worker and a data file, through the worker's public API.
+//! A thread on the worker and a data file or a database, through the worker's public API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::app::App;
 use super::expect::{Reason, SeenRefusal};
 use super::model::{Cancel, Status};
 use super::subject::{Look, Pause, Request, Thread};
-use crate::stored::Place;
+use crate::stored::{On, Place};
 
-/// A thread in a data file.
+/// A thread in a data file or a database.
 pub(super) struct Stored {
     place: Place,
     thread: ThreadId,
@@ -31,16 +31,16 @@ impl Stored {
     ///
     /// # Errors
     /// The worker does not start.
-    pub(super) async fn open(app: &App) -> Result<Self, String> {
+    pub(super) async fn open(on: On, app: &App) -> Result<Self, String> {
         let thread = ThreadId::parse("thread").map_err(|problem| problem.to_string())?;
         let graph = app.graph.name().to_owned();
-        Ok(Self { place: Place::open(Arc::clone(&app.program)).await?, thread, graph, restarts: false })
+        Ok(Self { place: Place::open(on, Arc::clone(&app.program)).await?, thread, graph, restarts: false })
     }
 
     /// The same, with the worker shut down and started anew before each request.
     #[cfg(test)]
-    pub(super) async fn restarting(app: &App) -> Result<Self, String> {
-        Ok(Self { restarts: true, ..Self::open(app).await? })
+    pub(super) async fn restarting(on: On, app: &App) -> Result<Self, String> {
+        Ok(Self { restarts: true, ..Self::open(on, app).await? })
     }
 
     async fn wait(&self, pause: Option<Pause<'_>>) -> Result<(), String> {

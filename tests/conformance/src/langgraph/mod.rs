@@ -30,7 +30,7 @@ use self::subject::Subject;
 use self::world::World;
 use crate::deviations::Deviations;
 use crate::report::{Backend, Format, Level, ScenarioResult, Verdict};
-use crate::stored::Program;
+use crate::stored::{On, Program};
 
 /// A scenario that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -148,13 +148,13 @@ pub async fn attempt(
 /// A kernel for threads of `program`.
 ///
 /// # Errors
-/// There is none of this kind, or it does not start.
+/// It does not start.
 pub fn open(backend: Backend, program: Program) -> BoxFuture<'static, Result<Box<dyn Subject>, String>> {
     async move {
         let subject: Box<dyn Subject> = match backend {
             Backend::Memory => Box::new(Memory::new(program()?)),
-            Backend::Sqlite => Box::new(Stored::open(program).await?),
-            Backend::Postgres => return Err(format!("there is no {backend} backend for these scenarios yet")),
+            Backend::Sqlite => Box::new(Stored::open(On::Sqlite, program).await?),
+            Backend::Postgres => Box::new(Stored::open(On::Postgres, program).await?),
         };
         Ok(subject)
     }

@@ -1,4 +1,4 @@
-//! The worker on a data file as a subject, through its public API.
+//! The worker on a data file or a database as a subject, through its public API.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use super::subject::{
     Edit, Entry, Frame, Origin, Question, Refused, Request, Subject, Target, View, checkpoint_id, frame_graph, goto,
     is_called, question_path,
 };
-use crate::stored::{Between, Place, Program};
+use crate::stored::{Between, On, Place, Program};
 
-/// Threads of one graph in a data file.
+/// Threads of one graph in a data file or a database.
 #[derive(Debug)]
 pub struct Stored {
     place: Place,
@@ -28,12 +28,12 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Runs threads of the program on a file of its own.
+    /// Runs threads of the program on a file or a database of its own.
     ///
     /// # Errors
     /// The graph is faulty, or the worker does not start.
-    pub async fn open(program: Program) -> Result<Self, String> {
-        Ok(Self { graph: program()?, place: Place::open(program).await? })
+    pub async fn open(on: On, program: Program) -> Result<Self, String> {
+        Ok(Self { graph: program()?, place: Place::open(on, program).await? })
     }
 
     /// What stands between engine and store from the next process on.

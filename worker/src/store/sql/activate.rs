@@ -8,7 +8,7 @@ use countersign_kernel::machine::{Checkpoint, CheckpointBody, Resume, Source, Ta
 use countersign_kernel::question::Answered;
 use countersign_kernel::state::Values;
 use countersign_kernel::time::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::codec::{decode, parse};
 use super::super::commands::{Activation, Fence, Incoming, KeyAt, KeyIndex};
@@ -108,35 +108,56 @@ pub(super) async fn values(
     keys: &KeyIndex,
 ) -> Result<Values, StoreError> {
     let mut values = replaced_values(conn, thread, frame, keys).await?;
-    for (key, at) in keys {
-        match at {
-            KeyAt::Value(_) => {}
-            KeyAt::Items(segments) => {
-                let mut items: Vec<Value> = Vec::new();
-                for (branch, until) in segments {
-                    let rows: Vec<Vec<u8>> = db::scalar(
-                        "SELECT value FROM state_items
-                         WHERE thread = $1 AND frame = $2 AND key = $3 AND branch = $4
-                           AND position >= $5 AND position < $6
-                         ORDER BY position",
-                    )
-                    .bind(thread.as_str())
-                    .bind(frame)
-                    .bind(key)
-                    .bind(branch)
-                    .bind(i64::try_from(items.len()).unwrap_or(i64::MAX))
-                    .bind(i64::try_from(*until).unwrap_or(i64::MAX))
-                    .fetch_all(&mut *conn)
-                    .await?;
-                    for bytes in rows {
-                        items.push(decode("state item", key, &bytes)?);
-                    }
-                }
-                values.insert(key.clone(), Value::Array(items));
-            }
-        }
+    for (key, items) in appended_values(conn, thread, frame, keys).await? {
+        values.insert(key, Value::Array(items));
     }
     Ok(values)
+}
+
+/// The append-only keys, a row an item, all by one statement.
+async fn appended_values(
+    conn: &mut Conn<'_>,
+    thread: &ThreadId,
+    frame: &str,
+    keys: &KeyIndex,
+) -> Result<BTreeMap<String, Vec<Value>>, StoreError> {
+    let mut lists = BTreeMap::new();
+    let mut wanted = Vec::new();
+    for (key, at) in keys {
+        let KeyAt::Items(segments) = at else { continue };
+        let mut from = 0;
+        for (branch, until) in segments {
+            wanted.push(json!([key, branch, from, until]));
+            from = *until;
+        }
+        lists.insert(key.clone(), Vec::with_capacity(usize::try_from(from).unwrap_or(0)));
+    }
+    if wanted.is_empty() {
+        return Ok(lists);
+    }
+    let rows = db::query(db::either(
+        "SELECT s.key, s.value FROM json_each($3) AS wanted
+         JOIN state_items s ON s.thread = $1 AND s.frame = $2 AND s.key = wanted.value ->> 0
+              AND s.branch = wanted.value ->> 1
+              AND s.position >= wanted.value ->> 2 AND s.position < wanted.value ->> 3
+         ORDER BY wanted.key, s.position",
+        "SELECT s.key, s.value FROM json_array_elements($3::json) WITH ORDINALITY AS wanted(value, nth)
+         JOIN state_items s ON s.thread = $1 AND s.frame = $2 AND s.key = wanted.value ->> 0
+              AND s.branch = (wanted.value ->> 1)::bigint
+              AND s.position >= (wanted.value ->> 2)::bigint AND s.position < (wanted.value ->> 3)::bigint
+         ORDER BY wanted.nth, s.position",
+    ))
+    .bind(thread.as_str())
+    .bind(frame)
+    .bind(Arg::Json(wanted.into()))
+    .fetch_all(conn)
+    .await?;
+    for row in rows {
+        let key: String = row.try_get(0)?;
+        let item = decode("state item", &key, row.try_get(1)?)?;
+        lists.entry(key).or_default().push(item);
+    }
+    Ok(lists)
 }
 
 /// The keys whose value is one row, all by one statement.
@@ -190,32 +211,38 @@ pub(super) async fn records(
     body: &CheckpointBody,
 ) -> Result<BTreeMap<String, TaskRecord>, StoreError> {
     let mut records: BTreeMap<String, TaskRecord> = BTreeMap::new();
-    let rows = db::query("SELECT task, record FROM tasks WHERE thread = $1 AND frame = $2 AND seq = $3")
-        .bind(thread.as_str())
-        .bind(frame)
-        .bind(seq)
-        .fetch_all(&mut *conn)
-        .await?;
-    for row in rows {
+    let rows = db::query(db::either(
+        "SELECT task, record, NULL AS name FROM tasks WHERE thread = $1 AND frame = $2 AND seq = $3
+         UNION ALL
+         SELECT occurrence, result, name FROM steps WHERE thread = $1 AND frame = $2 AND seq = $3",
+        "SELECT task, record, NULL::text AS name FROM tasks WHERE thread = $1 AND frame = $2 AND seq = $3
+         UNION ALL
+         SELECT occurrence, result, name FROM steps WHERE thread = $1 AND frame = $2 AND seq = $3",
+    ))
+    .bind(thread.as_str())
+    .bind(frame)
+    .bind(seq)
+    .fetch_all(conn)
+    .await?;
+    let (tasks, steps): (Vec<_>, Vec<_>) = rows
+        .into_iter()
+        .map(|row| (row.try_get::<Option<String>, _>(2), row))
+        .partition(|(name, _)| matches!(name, Ok(None)));
+    for (_, row) in tasks {
         let task: String = row.try_get(0)?;
         let record = decode("task record", &task, row.try_get(1)?)?;
         records.insert(task, record);
     }
-    let rows = db::query("SELECT occurrence, name, result FROM steps WHERE thread = $1 AND frame = $2 AND seq = $3")
-        .bind(thread.as_str())
-        .bind(frame)
-        .bind(seq)
-        .fetch_all(&mut *conn)
-        .await?;
-    for row in rows {
+    for (name, row) in steps {
+        let Some(name) = name? else { continue };
         let text: String = row.try_get(0)?;
         let occurrence: Address = decode("address", thread.as_str(), text.as_bytes())?;
         let Some(task) = body.tasks.iter().find(|task| task.address.contains(&occurrence)) else {
             continue;
         };
-        let result = decode("step result", &text, row.try_get(2)?)?;
+        let result = decode("step result", &text, row.try_get(1)?)?;
         let record = records.entry(task.key.clone()).or_default();
-        record.occurrences.entry(&occurrence).steps.insert(row.try_get(1)?, result);
+        record.occurrences.entry(&occurrence).steps.insert(name, result);
     }
     Ok(records)
 }

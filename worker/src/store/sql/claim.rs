@@ -13,14 +13,27 @@ use countersign_kernel::time::Timestamp;
 use serde_json::json;
 
 use super::super::StoreError;
-use super::super::commands::{Claim, Claimed, Fence};
+use super::super::commands::{Claim, Fence};
 use super::super::db::{self, Arg};
 use super::super::events::What;
 use super::events::Log;
 use super::tx::Tx;
-use super::{activate, audit, threads};
+use super::{audit, threads};
 
-pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Claimed, StoreError> {
+/// Whether a lease was taken. Who has it reads the thread beside the writer: the
+/// lease keeps others from changing what an activation needs, and what still
+/// comes in (answers, requests to stop) is looked for again before a rest.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Taken {
+    /// With this proof.
+    Held(Fence),
+    /// Nothing to do, or somebody else does it.
+    Nothing,
+    /// The thread made no progress too often and was set aside.
+    Dead,
+}
+
+pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Taken, StoreError> {
     let taken = db::query(
         "UPDATE threads SET fence = fence + 1, lease_owner = $2, lease_until = $3, status = 'running',
                 attempts = attempts + 1, updated_at = $4
@@ -38,12 +51,12 @@ pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Cla
         // Somebody else has it and will find what there is, or nothing is
         // left, or it backs off and the sweep comes back to it.
         tx.delete(&claim.jobs);
-        return Ok(Claimed::Nothing);
+        return Ok(Taken::Nothing);
     };
     let attempts = u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX);
     if attempts > claim.max_attempts {
         set_aside(tx, &claim, attempts - 1, log).await?;
-        return Ok(Claimed::Dead);
+        return Ok(Taken::Dead);
     }
     if attempts > 1 {
         let not_before = claim.now.after((claim.backoff)(attempts));
@@ -54,7 +67,20 @@ pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Cla
             .await?;
     }
     tx.runs_run(&claim.thread);
-    activate::load(tx.own(), &claim.thread).await.map(|activation| Claimed::Held(Box::new(activation)))
+    Ok(Taken::Held(Fence(row.try_get(1)?)))
+}
+
+/// Undoes a claim, but for its fence: what cannot be read is not held.
+pub(super) async fn give_back(tx: &mut Tx<'_>, thread: ThreadId, fence: Fence) -> Result<(), StoreError> {
+    db::query(
+        "UPDATE threads SET status = 'queued', lease_owner = NULL, lease_until = 0, attempts = attempts - 1
+         WHERE thread = $1 AND fence = $2 AND lease_owner IS NOT NULL",
+    )
+    .bind(thread.as_str())
+    .bind(fence.0)
+    .execute(tx.own())
+    .await?;
+    Ok(())
 }
 
 async fn set_aside(tx: &mut Tx<'_>, claim: &Claim, attempts: u32, mut log: Log) -> Result<(), StoreError> {

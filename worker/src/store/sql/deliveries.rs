@@ -35,7 +35,7 @@ pub(super) async fn take(
     .bind(thread.as_str())
     .bind(delivery.as_str())
     .bind(now.as_micros())
-    .execute(tx.now().await?)
+    .execute(tx.own())
     .await?;
     let taken = db::query(
         "UPDATE deliveries SET possibly_twice = (possibly_twice OR status = 'sending'), status = 'sending',
@@ -48,7 +48,7 @@ pub(super) async fn take(
     .bind(delivery.as_str())
     .bind(taken_until.as_micros())
     .bind(now.as_micros())
-    .fetch_optional(tx.now().await?)
+    .fetch_optional(tx.own())
     .await?;
     let Some(taken) = taken else {
         tx.delete(job.as_slice());
@@ -65,7 +65,7 @@ pub(super) async fn take(
     )
     .bind(thread.as_str())
     .bind(delivery.as_str())
-    .fetch_one(tx.now().await?)
+    .fetch_one(tx.own())
     .await?;
     let payload: Value = decode("payload", delivery.as_str(), row.try_get(7)?)?;
     let request = Request::from_payload(&payload).map_err(|problem| StoreError::Unreadable {
@@ -133,7 +133,7 @@ pub(super) async fn finish(
     .bind(detail)
     .bind(next.map(Timestamp::as_micros))
     .bind(now.as_micros())
-    .fetch_optional(tx.now().await?)
+    .fetch_optional(tx.own())
     .await?;
     let Some(row) = row else {
         return Ok(());
@@ -163,7 +163,7 @@ pub(super) async fn finish(
             .bind(&error)
             .bind(row.try_get::<i64, _>(0)?)
             .bind(now.as_micros())
-            .execute(tx.now().await?)
+            .execute(tx.own())
             .await?;
             audit::append(tx, &thread, "delivery_failed", &worker, &facts, now).await
         }

@@ -169,11 +169,13 @@ pub(super) async fn move_thread(tx: &mut Tx<'_>, command: MoveThread, mut log: L
         let (by, now) = (&command.requested_by, command.now);
         threads::insert_run(tx, thread, &run.run, run.kind, &flags, taken, by, now);
         if let Some(rest) = &command.rest {
+            // With the run in its table, so that it ends too.
+            tx.now().await?;
             tx.finish_runs(thread, rest.status(), command.now);
         }
     }
     audit::append(tx, thread, command.action, &command.requested_by, &command.detail, command.now).await?;
-    threads::remember(tx, command.idempotency.as_ref(), command.now).await?;
+    threads::remember(tx, command.idempotency.as_ref(), command.now);
     if command.rest.is_some() {
         return Ok(Accepted::Committed(None));
     }

@@ -34,10 +34,11 @@ pub(super) enum Table {
     Answers,
     Audit,
     Events,
+    Replies,
 }
 
 /// In the order of [`Table`].
-static INSERTS: [Insert; 14] = [
+static INSERTS: [Insert; 15] = [
     Insert {
         table: "checkpoints",
         columns: &[
@@ -216,6 +217,18 @@ static INSERTS: [Insert; 14] = [
         columns: &[("thread", Text), ("last", Int), ("at", Int), ("events", Bytes), ("codec", Int)],
         conflict: "",
     },
+    Insert {
+        table: "idempotency",
+        columns: &[
+            ("scope", Text),
+            ("key", Text),
+            ("request_hash", Text),
+            ("status", Int),
+            ("body", Text),
+            ("created_at", Int),
+        ],
+        conflict: "",
+    },
 ];
 
 /// A change of rows that is the same for many threads.
@@ -382,19 +395,20 @@ impl Later {
         own
     }
 
-    /// Writes everything that waits.
+    /// Writes everything that waits. Changes come first: they are of rows that
+    /// were there before the command that put them down.
     pub(super) async fn write(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+        for (statement, rows) in statements().iter().zip(&mut self.changes) {
+            if !rows.is_empty() {
+                db::query(statement.clone()).bind(Arg::Json(std::mem::take(rows).into())).execute(conn).await?;
+            }
+        }
         let tasks = &mut self.rows[Table::Tasks as usize];
         if tasks.len() > 1 {
             *tasks = newest(std::mem::take(tasks));
         }
         for (insert, rows) in INSERTS.iter().zip(&mut self.rows) {
             insert.run(conn, std::mem::take(rows)).await?;
-        }
-        for (statement, rows) in statements().iter().zip(&mut self.changes) {
-            if !rows.is_empty() {
-                db::query(statement.clone()).bind(Arg::Json(std::mem::take(rows).into())).execute(conn).await?;
-            }
         }
         // A job that came and went in one group: in this order it is gone.
         queue::push(conn, &std::mem::take(&mut self.pushed)).await?;

@@ -38,6 +38,7 @@ use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 
 pub use self::beside::Beside;
+use self::claim::Taken;
 use self::events::Log;
 use self::writer::{Locks, Writer};
 use super::commands::{
@@ -50,7 +51,7 @@ use super::views::{
     InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
 use super::{Accepted, AppendEvents, Cancelled, Due, Journal, Store, StoreError};
-use crate::queue::{self, JobId, Message, QueueDepth};
+use crate::queue::{self, JobId, JobKind, Message, QueueDepth};
 
 /// The store on a SQL database.
 #[derive(Debug, Clone)]
@@ -155,7 +156,21 @@ impl Store for SqlStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
-        tell!(self, claim.thread, claim.now, None, |tx, log, claim| claim::claim(tx, claim, log))
+        let thread = claim.thread.clone();
+        let taken = tell!(self, thread, claim.now, None, |tx, log, claim| claim::claim(tx, claim, log))?;
+        let fence = match taken {
+            Taken::Held(fence) => fence,
+            Taken::Nothing => return Ok(Claimed::Nothing),
+            Taken::Dead => return Ok(Claimed::Dead),
+        };
+        match self.load(&thread).await {
+            // If the lease has been lost since, this proof is void, as it should be.
+            Ok(activation) => Ok(Claimed::Held(Box::new(Activation { fence, ..activation }))),
+            Err(error) => {
+                write!(self, Locks::on(&thread), |tx, thread| claim::give_back(tx, thread, fence))?;
+                Err(error)
+            }
+        }
     }
 
     async fn load(&self, thread: &ThreadId) -> Result<Activation, StoreError> {
@@ -248,7 +263,18 @@ impl Store for SqlStore {
 
     async fn sweep(&self, now: Timestamp, grace: Duration, limit: u32) -> Result<Vec<Due>, StoreError> {
         let mut link = self.pools.reading().await?;
-        sweep::find(&mut link.conn(), now, grace, limit).await
+        sweep::find(&mut link.conn(), &JobKind::ALL, now, grace, limit).await
+    }
+
+    async fn sweep_of(
+        &self,
+        kinds: &[JobKind],
+        now: Timestamp,
+        grace: Duration,
+        limit: u32,
+    ) -> Result<Vec<Due>, StoreError> {
+        let mut link = self.pools.reading().await?;
+        sweep::find(&mut link.conn(), kinds, now, grace, limit).await
     }
 
     async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError> {

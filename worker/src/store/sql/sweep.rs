@@ -7,16 +7,19 @@ use countersign_kernel::time::Timestamp;
 use super::super::codec::parse;
 use super::super::db::{self, Conn};
 use super::super::{Due, StoreError};
-use crate::queue;
+use crate::queue::{self, JobKind};
 
 pub(super) async fn find(
     conn: &mut Conn<'_>,
+    kinds: &[JobKind],
     now: Timestamp,
     grace: Duration,
     limit: u32,
 ) -> Result<Vec<Due>, StoreError> {
     let grace = i64::try_from(grace.as_micros()).unwrap_or(i64::MAX);
     let before = now.as_micros().saturating_sub(grace);
+    // A kind that is not wanted gets no room.
+    let most = |kind| if kinds.contains(&kind) { i64::from(limit) } else { 0 };
     let mut due = Vec::new();
     let threads = db::query(
         "SELECT updated_at, thread FROM threads
@@ -26,7 +29,7 @@ pub(super) async fn find(
     )
     .bind(now.as_micros())
     .bind(before)
-    .bind(i64::from(limit))
+    .bind(most(JobKind::Advance))
     .fetch_all(&mut *conn)
     .await?;
     for thread in threads {
@@ -39,7 +42,7 @@ pub(super) async fn find(
     )
     .bind(now.as_micros())
     .bind(before)
-    .bind(i64::from(limit))
+    .bind(most(JobKind::Deliver))
     .fetch_all(conn)
     .await?;
     for row in deliveries {

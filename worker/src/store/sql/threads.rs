@@ -67,7 +67,7 @@ pub(super) async fn create(tx: &mut Tx<'_>, command: CreateThread, mut log: Log)
     points::open(tx, &command.thread, &command.graph, first.seq, &command.opened, command.now, &mut log).await?;
     log.add(What::status(status));
     log.insert(tx, &command.thread, last)?;
-    remember(tx, command.idempotency.as_ref(), command.now).await?;
+    remember(tx, command.idempotency.as_ref(), command.now);
     if stopped {
         return Ok(Accepted::Committed(None));
     }
@@ -239,7 +239,7 @@ pub(super) async fn release_hold(
 /// What the same request got before, if it was made before (R26).
 pub(super) async fn replay(tx: &mut Tx<'_>, entry: Option<&IdempotencyEntry>) -> Result<Option<Accepted>, StoreError> {
     let Some(entry) = entry else { return Ok(None) };
-    let found = repeated(tx.now().await?, &entry.scope, &entry.key, &entry.request_hash).await?;
+    let found = repeated(tx.own(), &entry.scope, &entry.key, &entry.request_hash).await?;
     Ok(found.map(|(status, body)| Accepted::Replayed { status, body }))
 }
 
@@ -264,22 +264,15 @@ pub(super) async fn repeated(
 }
 
 /// Remembers what this request gets, in the transaction that does the work.
-pub(super) async fn remember(
-    tx: &mut Tx<'_>,
-    entry: Option<&IdempotencyEntry>,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let Some(entry) = entry else { return Ok(()) };
-    db::query(
-        "INSERT INTO idempotency (scope, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(&entry.scope)
-    .bind(&entry.key)
-    .bind(&entry.request_hash)
-    .bind(i64::from(entry.status))
-    .bind(&entry.body)
-    .bind(now.as_micros())
-    .execute(tx.now().await?)
-    .await?;
-    Ok(())
+pub(super) fn remember(tx: &mut Tx<'_>, entry: Option<&IdempotencyEntry>, now: Timestamp) {
+    let Some(entry) = entry else { return };
+    let row = vec![
+        entry.scope.as_str().into(),
+        entry.key.as_str().into(),
+        entry.request_hash.as_str().into(),
+        i64::from(entry.status).into(),
+        entry.body.as_str().into(),
+        now.as_micros().into(),
+    ];
+    tx.insert(Table::Replies, row);
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::StoreError;
 use super::super::db::{Arg, Conn};
 use super::later::{Change, Later, Mark, Table};
+use super::writer::Locks;
 use crate::queue::{JobId, Message};
 
 /// The transaction of a group of commands, in the hands of one of them.
@@ -25,7 +26,7 @@ pub(super) struct Tx<'c> {
     shared: bool,
     /// Whether the present command has a savepoint.
     saved: bool,
-    /// The threads of which something may wait.
+    /// The threads, and the requests under a key, of which something may wait.
     touched: HashSet<String>,
 }
 
@@ -106,13 +107,15 @@ impl<'c> Tx<'c> {
         self.later.change(change, json!([thread.as_str(), id.as_str(), more]));
     }
 
-    /// Begins a command on these threads.
-    pub(super) async fn begin(&mut self, threads: &[String]) -> Result<(), StoreError> {
-        if threads.iter().any(|thread| self.touched.contains(thread)) {
+    /// Begins a command that has these locks. What commands before it put down
+    /// for the same threads is written now, so that it sees it.
+    pub(super) async fn begin(&mut self, locks: &Locks) -> Result<(), StoreError> {
+        let names = || locks.threads.iter().chain(&locks.request);
+        if names().any(|name| self.touched.contains(name)) {
             self.later.write(&mut self.conn).await?;
             self.touched.clear();
         }
-        self.touched.extend(threads.iter().cloned());
+        self.touched.extend(names().cloned());
         self.began = self.later.mark();
         self.saved = false;
         Ok(())

@@ -368,7 +368,7 @@ pub(super) async fn resume(
     if let Some(ended) = ended.filter(|_| anything) {
         return Err(Refusal::ThreadEnded(ended).into());
     }
-    threads::remember(tx, idempotency.as_ref(), command.now).await?;
+    threads::remember(tx, idempotency.as_ref(), command.now);
     if !anything {
         return Ok(Accepted::Committed(None));
     }

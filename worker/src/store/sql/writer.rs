@@ -204,7 +204,13 @@ async fn serve(
         let wrote = AssertUnwindSafe(async {
             match &pools {
                 Pools::Sqlite { write, .. } => transaction(write, batch).await,
-                Pools::Postgres(pool) => transaction(pool, batch).await,
+                Pools::Postgres(pool) => {
+                    // The row of a thread that is about to begin cannot be locked
+                    // before. Whoever inserts it too has to wait, so all insert
+                    // in one order; that of commands on one thread stays.
+                    batch.sort_by(|a, b| a.locks().threads.first().cmp(&b.locks().threads.first()));
+                    transaction(pool, batch).await
+                }
             }
         });
         let wrote = wrote.catch_unwind().await;
@@ -344,7 +350,7 @@ async fn run(tx: &mut Tx<'_>, locks: Wanted, batch: &mut [Box<dyn Command>]) -> 
     lock(tx.own(), locks).await?;
     let mut any = false;
     for command in batch {
-        tx.begin(&command.locks().threads).await?;
+        tx.begin(command.locks()).await?;
         let ran = command.run(tx).await;
         if ran == Ran::Broke {
             return Err(command.fault().unwrap_or_else(broke));

@@ -28,7 +28,7 @@ fn assert_holds(app: &Value, steps: &[Value]) {
     let verdict = runtime.block_on(async { tokio::time::timeout(LONGEST, restarted).await });
     let verdict = verdict.expect("no body hangs");
     assert_eq!(verdict, Verdict::Pass, "{}", text(&[result("own, restarted".into(), verdict.clone())]));
-    let stored = run::run(&scenario, Stored::open);
+    let stored = run::run(&scenario, async |app| Stored::open(On::Sqlite, app).await);
     let verdict = runtime.block_on(async { tokio::time::timeout(LONGEST, stored).await });
     let verdict = verdict.expect("no body hangs");
     assert_eq!(verdict, Verdict::Pass, "{}", text(&[result("own, on sqlite".into(), verdict.clone())]));
@@ -102,10 +102,19 @@ async fn every_recorded_scenario_holds_with_a_restart_before_each_step() {
 
 #[tokio::test]
 async fn every_recorded_scenario_holds_on_sqlite_with_a_restart_before_each_step() {
+    hold_with_a_restart_before_each_step(On::Sqlite).await;
+}
+
+#[tokio::test]
+async fn every_recorded_scenario_holds_on_postgres_with_a_restart_before_each_step() {
+    hold_with_a_restart_before_each_step(On::Postgres).await;
+}
+
+async fn hold_with_a_restart_before_each_step(on: On) {
     let scenarios = recorded();
     let runs = scenarios.iter().map(|value| async {
         let scenario = Scenario::read(value).expect("readable");
-        let verdict = run::run(&scenario, Stored::restarting).await;
+        let verdict = run::run(&scenario, async |app| Stored::restarting(on, app).await).await;
         result(scenario.id, verdict)
     });
     let results: Vec<_> = stream::iter(runs).buffered(crate::AT_ONCE).collect().await;

@@ -1,0 +1,157 @@
+//! What engines keep their threads in: a file in a folder of its own, or a
+//! database of its own on the tests' server.
+
+use std::path::PathBuf;
+
+use countersign_worker::store::{SqlStore, StoreError};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use super::postgres::Database;
+
+/// Which database a test of the engine runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    Sqlite,
+    Postgres,
+}
+
+tokio::task_local! {
+    static ON: On;
+}
+
+impl On {
+    pub(crate) const EACH: [Self; 2] = [Self::Sqlite, Self::Postgres];
+
+    /// One of so many deaths is tried where a test goes through all: on Postgres
+    /// a world takes ten times as long to make. Odd, so that both sides of a
+    /// write come up.
+    pub(crate) fn one_of() -> u32 {
+        match Self::now() {
+            Self::Sqlite => 1,
+            Self::Postgres => 7,
+        }
+    }
+
+    fn now() -> Self {
+        ON.try_with(|on| *on).expect("`engine!` or `On::run` says on which database")
+    }
+
+    /// Runs a test, or a case of one: the worlds that it makes lie on this
+    /// database.
+    pub(crate) async fn run<T>(self, test: impl Future<Output = T>) -> T {
+        ON.scope(self, Box::pin(test)).await
+    }
+}
+
+/// A file or a database, empty at first.
+pub(crate) enum Data {
+    Sqlite(TempDir),
+    /// Made when it is first used.
+    Postgres(OnceCell<Database>),
+}
+
+/// Connections of each store: as few as let a request meet an activation.
+const CONNECTIONS: u32 = 4;
+
+/// Does the same on a connection to either.
+macro_rules! raw {
+    ($data:expr, |$conn:ident| $what:expr) => {
+        match $data {
+            Data::Sqlite(_) => {
+                let mut $conn = $data.file_opened().await;
+                $what
+            }
+            Data::Postgres(database) => {
+                let url = database.get_or_init(Database::fresh).await.url();
+                let mut $conn = PgConnection::connect(url).await.expect("the database opens");
+                $what
+            }
+        }
+    };
+}
+
+impl Data {
+    /// Where the present test is to run.
+    pub(crate) fn fresh() -> Self {
+        match On::now() {
+            On::Sqlite => Self::Sqlite(tempfile::tempdir().expect("a temporary folder")),
+            On::Postgres => Self::Postgres(OnceCell::new()),
+        }
+    }
+
+    /// Waits until no process is left that may still write.
+    pub(crate) async fn left(&self) {
+        if let Self::Postgres(database) = self
+            && let Some(database) = database.get()
+        {
+            database.left().await;
+        }
+    }
+
+    /// Opens the store, for a process of its own.
+    pub(crate) async fn open(&self) -> impl Future<Output = Result<SqlStore, StoreError>> + Send + use<> {
+        let place = match self {
+            Self::Sqlite(_) => Ok(self.file()),
+            Self::Postgres(database) => Err(database.get_or_init(Database::fresh).await.url().to_owned()),
+        };
+        async move {
+            match place {
+                Ok(file) => SqlStore::open(&file).await,
+                Err(url) => SqlStore::connect(&url, CONNECTIONS).await,
+            }
+        }
+    }
+
+    /// Has a file made by statements.
+    pub(crate) async fn made_by(&self, statements: &'static str) {
+        let mut file = self.file_opened().await;
+        sqlx::raw_sql(statements).execute(&mut file).await.expect("sound statements");
+        file.close().await.expect("written");
+    }
+
+    /// The name of the table of jobs.
+    pub(crate) fn jobs(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "Jobs",
+            Self::Postgres(_) => "apalis.jobs",
+        }
+    }
+
+    /// Executes a statement; returns the rows changed.
+    pub(crate) async fn execute(&self, statement: &str) -> u64 {
+        raw!(self, |conn| {
+            let done = sqlx::query(AssertSqlSafe(statement)).execute(&mut conn).await;
+            done.expect(statement).rows_affected()
+        })
+    }
+
+    /// The number that a query finds.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        raw!(self, |conn| sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut conn).await.expect(query))
+    }
+
+    /// The first column of what a query finds.
+    pub(crate) async fn texts(&self, query: &str) -> Vec<String> {
+        raw!(self, |conn| sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut conn).await.expect(query))
+    }
+
+    /// As [`texts`](Self::texts), of a column of payloads.
+    pub(crate) async fn payloads(&self, query: &str) -> Vec<String> {
+        let found: Vec<Vec<u8>> =
+            raw!(self, |conn| sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut conn).await.expect(query));
+        found.into_iter().map(|bytes| String::from_utf8(bytes).expect(query)).collect()
+    }
+
+    fn file(&self) -> PathBuf {
+        let Self::Sqlite(folder) = self else { panic!("a database is no file") };
+        folder.path().join("countersign.db")
+    }
+
+    async fn file_opened(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.file()).create_if_missing(true);
+        options.busy_timeout(super::DEADLINE).connect().await.expect("the file opens")
+    }
+}
