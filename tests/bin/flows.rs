@@ -19,7 +19,7 @@ fn main() -> ExitCode {
 }
 
 fn flows() -> Result<Vec<CompiledGraph>, CompileError> {
-    Ok(vec![trip()?, gated()?, parcel()?, fan()?, toolbox()?, nested()?, shaky()?, tale()?])
+    Ok(vec![trip()?, gated()?, parcel()?, fan()?, toolbox()?, nested()?, shaky()?, tale()?, patient()?])
 }
 
 /// Notes that something ran, in one write, so that lines of several processes
@@ -313,4 +313,30 @@ async fn tell(cx: &Context, _: &Tale) -> NodeResult<TaleUpdate> {
 
 async fn end_of_tale(_: &Context, _: &Tale) -> NodeResult<TaleUpdate> {
     Ok(Tale::update().chapters("The end.".to_owned()))
+}
+
+#[derive(State)]
+struct Patient {
+    seconds: u64,
+    decision: Option<Decision>,
+    paid: Option<serde_json::Value>,
+}
+
+/// Asks for so many seconds, which counts as a no; then waits for `paid`.
+fn patient() -> Result<CompiledGraph, CompileError> {
+    let mut flow = Graph::<Patient>::new("patient", 1);
+    let (decide, wait) = (flow.node("decide", decide), flow.node("wait", wait));
+    flow.start(decide).edge(decide, wait).end(wait);
+    flow.compile()
+}
+
+async fn decide(cx: &Context, patient: &Patient) -> NodeResult<PatientUpdate> {
+    let time = Duration::from_secs(patient.seconds);
+    let decision = cx.ask(approval("In time?").to(role("manager")).within(time, OnDeadline::Reject)).await?;
+    Ok(Patient::update().decision(Some(decision)))
+}
+
+async fn wait(cx: &Context, _: &Patient) -> NodeResult<PatientUpdate> {
+    note("wait")?;
+    Ok(Patient::update().paid(Some(cx.signal("paid").await?)))
 }

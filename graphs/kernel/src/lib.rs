@@ -36,7 +36,7 @@
 //! | K18 | containers that say so take data | [`context::Context::container`] |
 //! | K19 | of two answers to one point one is taken: the store's inbox, and here by state | [`machine::Position::answer`] |
 //! | K20 | what a body no longer asks is closed | [`machine::Position::complete`] |
-//! | K21 | deadlines and clean-up are the store's and the worker's; none yet | |
+//! | K21 | deadlines are data; a point that waits for an instant is answered when it has come | [`question::Deadline`], [`context::Context::sleep`] |
 //! | K22 | a stop is no error, and a start says why | [`node::NodeError::Interrupted`], [`machine::RunAs`] |
 
 pub mod address;
@@ -68,6 +68,8 @@ pub mod prelude {
     pub use crate::graph::{CompiledGraph, Graph, NodeRef, Target};
     pub use crate::node::{NodeError, NodePolicy, NodeResult, Outcome, RetryPolicy};
     pub use crate::principal::{Principal, person, role};
-    pub use crate::question::{Ask, Decision, Filled, approval, form, input, modal, multi_select, select, unlock};
+    pub use crate::question::{
+        Ask, Decision, Filled, OnDeadline, approval, form, input, modal, multi_select, select, unlock,
+    };
     pub use crate::state::State;
 }

@@ -20,6 +20,10 @@ pub enum PointKind {
     Interrupt,
     /// A component's `cx.suspend(info, state)`.
     Suspend,
+    /// A `cx.sleep(…)`: waits for an instant, and for nobody.
+    Sleep,
+    /// A `cx.signal(name)`: waits for an event from outside.
+    Signal,
     /// A container that takes data of its own (K18). No leaf: it waits only
     /// because something below it does.
     Container,
@@ -37,6 +41,8 @@ impl PointKind {
             Self::Ask => "ask",
             Self::Interrupt => "interrupt",
             Self::Suspend => "suspend",
+            Self::Sleep => "sleep",
+            Self::Signal => "signal",
             Self::Container => "container",
             Self::Break => "break",
             Self::Pause => "pause",
@@ -80,6 +86,10 @@ pub struct QuestionRecord {
     pub content_hash: String,
     /// When it was first asked.
     pub asked_at: Timestamp,
+    /// Until when it waits, if not for ever. Fixed when it is first asked: a
+    /// later run of the body moves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
     /// What has become of it.
     pub state: QuestionState,
     /// What the body showed at a later run, if that differed from what was

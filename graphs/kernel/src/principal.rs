@@ -27,6 +27,19 @@ impl Principal {
         Self(format!("service:{}", token_name.trim()))
     }
 
+    /// The deadline of a request, where nobody decided in time. No token has
+    /// the name: none has a space in it.
+    #[must_use]
+    pub fn deadline() -> Self {
+        Self::service("the deadline")
+    }
+
+    /// Time that has passed, where nothing else was waited for.
+    #[must_use]
+    pub fn timer() -> Self {
+        Self::service("the timer")
+    }
+
     /// Whether this is a person, not a service.
     #[must_use]
     pub fn is_person(&self) -> bool {

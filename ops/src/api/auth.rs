@@ -109,6 +109,14 @@ impl Caller {
     /// 403.
     pub fn require_unlimited_admin(&self) -> Result<(), Problem> {
         self.require(Scope::Admin)?;
+        self.require_all_graphs()
+    }
+
+    /// Requires that the token is not limited to some graphs.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn require_all_graphs(&self) -> Result<(), Problem> {
         if self.graphs.is_none() {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::problem::Problem;
@@ -24,6 +25,20 @@ impl<T: DeserializeOwned> FromRequest<AppState> for ApiJson<T> {
     }
 }
 
+/// As [`ApiJson`], for a body with many things, which may be larger.
+pub(super) struct BatchJson<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for BatchJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        check_kind(&request)?;
+        let limit = ("limits.batch_body_bytes", state.config.limits.batch_body_bytes);
+        let bytes = read_within(request.into_body(), limit).await?;
+        from_bytes(&bytes).map(Self)
+    }
+}
+
 /// A JSON body that may be left out, or be `null`.
 pub(super) struct OptionalJson<T>(pub(super) T);
 
@@ -38,6 +53,23 @@ impl<T: DeserializeOwned + Default> FromRequest<AppState> for OptionalJson<T> {
         }
         kind?;
         from_bytes::<Option<T>>(&bytes).map(|body| Self(body.unwrap_or_default()))
+    }
+}
+
+/// A JSON body that is the caller's own: any value; `null` if it is left out.
+pub(super) struct AnyJson(pub(super) Value);
+
+impl FromRequest<AppState> for AnyJson {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
+        let kind = check_kind(&request);
+        let bytes = read(request.into_body(), state.config.limits.body_bytes).await?;
+        if bytes.is_empty() {
+            return Ok(Self(Value::Null));
+        }
+        kind?;
+        serde_json::from_slice(&bytes).map(|Strict(value)| Self(value)).map_err(|error| json_problem(&error))
     }
 }
 
@@ -83,6 +115,10 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 }
 
 async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {
+    read_within(body, ("limits.body_bytes", limit)).await
+}
+
+async fn read_within(body: Body, (name, limit): (&str, u64)) -> Result<Vec<u8>, Problem> {
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     to_bytes(body, most).await.map(|bytes| bytes.to_vec()).map_err(|error| {
         let too_large =
@@ -92,7 +128,7 @@ async fn read(body: Body, limit: u64) -> Result<Vec<u8>, Problem> {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body-too-large",
                 "The body is too large",
-                format!("at most {limit} bytes are read (`limits.body_bytes`)"),
+                format!("at most {limit} bytes are read (`{name}`)"),
             )
         } else {
             Problem::new(StatusCode::BAD_REQUEST, "broken-body", "The body did not arrive whole", "send it again")

@@ -1,5 +1,8 @@
 //! `Idempotency-Key` (R26).
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
@@ -66,6 +69,50 @@ impl Key {
             status: status.as_u16(),
             body: body.to_string(),
         })
+    }
+}
+
+/// The requests under a key that this process is doing and that are no single
+/// command of the store, which would have them wait for each other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InFlight(Arc<Mutex<HashSet<String>>>);
+
+/// A request that is being done, until this is dropped.
+pub(super) struct Doing {
+    all: InFlight,
+    key: Option<String>,
+}
+
+impl InFlight {
+    /// Begins a request.
+    ///
+    /// # Errors
+    /// 409 if one under its key is being done.
+    pub(super) fn begin(all: &Self, key: &Key, caller: &Caller, route: &str) -> Result<Doing, Problem> {
+        let key = key.0.as_ref().map(|key| format!("{}\n{key}", scope(caller, route)));
+        if let Some(key) = &key
+            && !all.lock().insert(key.clone())
+        {
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                "request-in-flight",
+                "The request is being done",
+                "an earlier one under this idempotency key is not done yet; send it again in a moment",
+            ));
+        }
+        Ok(Doing { all: all.clone(), key })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.all.lock().remove(key);
+        }
     }
 }
 

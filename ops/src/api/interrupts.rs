@@ -196,16 +196,7 @@ pub(super) async fn answer(
     caller.require(Scope::Answer)?;
     visible(&state, &caller, &id).await?;
     check_size(&state, &body.answer)?;
-    let principal = match body.on_behalf_of {
-        Some(person) => {
-            caller.require(Scope::AnswerOnBehalf)?;
-            if !person.is_person() {
-                return Err(Problem::invalid("not-a-person", format!("`{person}` answers with a token of its own")));
-            }
-            person
-        }
-        None => caller.principal.clone(),
-    };
+    let principal = voter(&caller, body.on_behalf_of)?;
     let vote = VoteRequest {
         interrupt: id.clone(),
         principal,
@@ -228,6 +219,16 @@ pub(super) async fn answer(
         need: voted.need,
     };
     Ok((status, Json(reply)).into_response())
+}
+
+/// Who answers: the caller, or the person whom they name and may name (R18).
+pub(super) fn voter(caller: &Caller, on_behalf_of: Option<Principal>) -> Result<Principal, Problem> {
+    let Some(person) = on_behalf_of else { return Ok(caller.principal.clone()) };
+    caller.require(Scope::AnswerOnBehalf)?;
+    if !person.is_person() {
+        return Err(Problem::invalid("not-a-person", format!("`{person}` answers with a token of its own")));
+    }
+    Ok(person)
 }
 
 /// Refuses an answer above the configured size.

@@ -102,6 +102,11 @@ impl Problem {
         }
     }
 
+    /// Whether it is a fault here, not the caller's.
+    pub(super) fn is_fault(&self) -> bool {
+        self.status >= 500
+    }
+
     /// Something in the caller's request that is well-formed but not right.
     pub fn invalid(name: &str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, name, "The request is not valid", detail)
@@ -283,6 +288,10 @@ impl From<Refusal> for Problem {
                 Self::new(StatusCode::NOT_FOUND, "unknown-checkpoint", "There is no such checkpoint", detail)
                     .with("checkpoint_id", checkpoint.as_str())
             }
+            Refusal::Compacted(checkpoint) => {
+                Self::new(StatusCode::GONE, "compacted", "The checkpoint was compacted", detail)
+                    .with("checkpoint_id", checkpoint.as_str())
+            }
             Refusal::CarriesUpdate { interrupt, thread } => Self::invalid("carries-update", detail)
                 .with("interrupt_id", interrupt.as_str())
                 .with("thread_id", thread.as_str()),
@@ -297,6 +306,7 @@ impl From<Refusal> for Problem {
             Refusal::NothingToContinue => conflict("nothing-to-continue", "Nothing to continue"),
             Refusal::NothingToRetry => conflict("nothing-to-retry", "Nothing to retry"),
             Refusal::NothingPending => conflict("nothing-pending", "Nothing is pending"),
+            Refusal::SignalsFull { most } => conflict("signals-full", "Too many signals are kept").with("most", most),
             Refusal::KeyReused => Self::invalid("idempotency-key-reused", detail),
         }
     }

@@ -5,10 +5,13 @@ use countersign_kernel::ids::InterruptId;
 use countersign_kernel::machine::ParentPoint;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::engine::{FrameState, ThreadView};
+use countersign_worker::store::commands::PauseSwitch;
 use countersign_worker::store::views::{AuditEntry, DeliveryView, InterruptView, RunView, ThreadSummary};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+
+use crate::held_back::why;
 
 /// An instant as RFC 3339 text, UTC, microseconds.
 pub(crate) fn rfc3339(at: Timestamp) -> String {
@@ -40,6 +43,12 @@ pub(super) struct Thread {
     error: Option<String>,
     /// Why it is held.
     held_reason: Option<String>,
+    /// How urgent it is.
+    priority: i64,
+    /// Threads of the flow with the same key are limited together.
+    limit_key: Option<String>,
+    /// Of a queued thread that may not run for now: what it stands behind.
+    held_back: Option<String>,
     started_by: String,
     created_at: String,
     updated_at: String,
@@ -56,10 +65,21 @@ impl From<ThreadSummary> for Thread {
             failed_tasks: thread.failed_tasks,
             error: thread.error,
             held_reason: thread.held_reason,
+            priority: thread.priority,
+            limit_key: thread.limit_key,
+            held_back: thread.held_back.map(|by| by.to_string()),
             started_by: thread.started_by.into(),
             created_at: rfc3339(thread.created_at),
             updated_at: rfc3339(thread.updated_at),
         }
+    }
+}
+
+impl Thread {
+    /// With why it does not run, by what is paused now.
+    pub(super) fn of(summary: ThreadSummary, switches: &[PauseSwitch]) -> Self {
+        let held_back = why(&summary, switches);
+        Self { held_back, ..summary.into() }
     }
 }
 
@@ -150,6 +170,14 @@ impl From<RunView> for Run {
             created_at: rfc3339(run.created_at),
             finished_at: run.finished_at.map(rfc3339),
         }
+    }
+}
+
+impl FullThread {
+    /// With why it does not run.
+    pub(super) fn held_back(mut self, why: Option<String>) -> Self {
+        self.thread.held_back = why;
+        self
     }
 }
 

@@ -5,7 +5,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use countersign_kernel::ids::{RunId, ThreadId};
-use countersign_worker::engine::Started;
+use countersign_worker::engine::{StartRequest, Started};
+use countersign_worker::store::controls::PRIORITIES;
 use countersign_worker::store::views::ThreadFilter;
 use countersign_worker::store::{Cancelled, Refusal};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use super::idempotency::{Key, replayed};
 use super::interrupts::known_status;
 use super::problem::Problem;
 use super::shapes::{AuditItem, FullThread, Page, Thread};
+use crate::held_back::why;
 use crate::state::AppState;
 
 /// What a thread can be.
@@ -57,7 +59,9 @@ pub(super) async fn list(
     let next_cursor = (found.len() == limit as usize)
         .then(|| found.last().map(|last| cursor::encode(&state, "threads", last.created_at, last.thread.as_str())))
         .flatten();
-    Ok(Json(Page { items: found.into_iter().map(Into::into).collect(), next_cursor }))
+    let switches = state.engine.store().switches(state.now()).await?;
+    let items = found.into_iter().map(|thread| Thread::of(thread, &switches)).collect();
+    Ok(Json(Page { items, next_cursor }))
 }
 
 /// A thread to start.
@@ -72,6 +76,47 @@ pub(super) struct CreateBody {
     /// The id to give it; a fresh one when absent.
     #[schema(value_type = Option<String>)]
     thread_id: Option<ThreadId>,
+    /// How urgent it is: `low` (-1), `normal` (0), `high` (1), or a number from
+    /// -100 to 100. A point is worth a minute of waiting. As the flow says when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<Priority>,
+    /// Threads of the flow with the same key are limited together: a name of 1
+    /// to 200 characters. As the flow says when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit_key: Option<String>,
+}
+
+/// How urgent a thread is.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Priority {
+    /// By its name.
+    Name(String),
+    /// By its number.
+    Number(i64),
+}
+
+impl Priority {
+    fn read(self) -> Result<i64, Problem> {
+        let number = match &self {
+            Self::Name(name) => {
+                ["low", "normal", "high"].iter().position(|known| known == name).map(|at| at as i64 - 1)
+            }
+            Self::Number(number) => Some(*number).filter(|number| PRIORITIES.contains(number)),
+        };
+        number.ok_or_else(|| {
+            let detail = "`priority` must be `low`, `normal`, `high`, or a whole number from -100 to 100";
+            Problem::invalid("invalid-priority", detail)
+        })
+    }
+}
+
+fn limit_key(key: String) -> Result<String, Problem> {
+    if (1..=200).contains(&key.chars().count()) {
+        return Ok(key);
+    }
+    Err(Problem::invalid("invalid-limit-key", "`limit_key` must have 1 to 200 characters"))
 }
 
 /// A request that was accepted.
@@ -111,9 +156,17 @@ pub(super) async fn create(
     if let Some(earlier) = key.earlier(&state, &caller, "POST /threads", &request).await? {
         return Ok(earlier);
     }
+    let priority = body.priority.map(Priority::read).transpose()?;
+    let limit_key = body.limit_key.map(limit_key).transpose()?;
+    let start = StartRequest {
+        thread: body.thread_id,
+        priority,
+        limit_key,
+        ..StartRequest::new(&body.graph, &body.input, &caller.principal)
+    };
     let started = state
         .engine
-        .start_once(&body.graph, &body.input, body.thread_id, &caller.principal, &|thread, run, status| {
+        .start_as(start, &|thread, run, status| {
             key.entry(&caller, "POST /threads", &request, StatusCode::ACCEPTED, &RunReply::of(thread, run, status))
         })
         .await?;
@@ -150,7 +203,8 @@ pub(super) async fn show(
     if !caller.sees(&view.detail.summary.graph) {
         return Err(Refusal::UnknownThread(id).into());
     }
-    Ok(Json(view.into()))
+    let held_back = why(&view.detail.summary, &state.engine.store().switches(state.now()).await?);
+    Ok(Json(FullThread::from(view).held_back(held_back)))
 }
 
 /// Cancels a thread: at once when it rests, else at the end of the superstep.

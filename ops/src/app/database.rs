@@ -36,6 +36,14 @@ impl Database {
 
     /// As [`open`](Self::open), and leaves all work where it is.
     pub(super) async fn open_as_it_is(config: &Config, folder: &DataFolder) -> Result<Self, StartError> {
+        let database = Self::open_place(config, folder).await?;
+        Ok(match config.queue.redis() {
+            Some(redis) => Self { store: database.store.through(redis), ..database },
+            None => database,
+        })
+    }
+
+    async fn open_place(config: &Config, folder: &DataFolder) -> Result<Self, StartError> {
         match &config.store.place {
             StorePlace::Folder => Self::open_file(folder, &folder.database()).await,
             StorePlace::File(file) => Self::open_file(folder, file).await,
@@ -59,7 +67,7 @@ pub(super) fn unusable(config: &Config, source: StoreError) -> StartError {
 }
 
 /// Keeps other processes from a file that two data folders name.
-fn lock(database: &Path) -> Result<File, StartError> {
+pub(super) fn lock(database: &Path) -> Result<File, StartError> {
     let shown = || database.display().to_string();
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");

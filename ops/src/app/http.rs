@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::trace::TraceLayer;
 
 use crate::api::{self, Problem};
+use crate::metrics;
 use crate::state::AppState;
 use crate::web;
 
@@ -26,9 +28,20 @@ pub(super) fn router(state: AppState) -> Router {
         HeaderName::from_static("x-content-type-options"),
         HeaderValue::from_static("nosniff"),
     );
+    let metrics = state.http_metrics.clone();
     api::router(state.clone())
         .merge(web::router(state))
+        .layer(from_fn_with_state(metrics, metrics::count))
         .layer(nosniff)
+        .layer(TraceLayer::new_for_http().make_span_with(span))
+        .layer(CatchPanicLayer::custom(panicked))
+}
+
+/// Metrics and probes, and nothing else.
+pub(super) fn probes(state: AppState) -> Router {
+    let metrics = state.http_metrics.clone();
+    api::probes(state)
+        .layer(from_fn_with_state(metrics, metrics::count))
         .layer(TraceLayer::new_for_http().make_span_with(span))
         .layer(CatchPanicLayer::custom(panicked))
 }

@@ -6,6 +6,7 @@ mod demo;
 mod folder;
 mod http;
 mod ledger;
+mod store;
 mod worker;
 
 use std::net::SocketAddr;
@@ -16,12 +17,12 @@ use countersign_kernel::graph::{CompileError, CompiledGraph};
 use countersign_kernel::limits::Limits;
 use countersign_kernel::ports::{Channel, Clock};
 use countersign_notifier::{
-    EmailChannel, EmailFault, KeyFault, Links, Mailbox, WebhookChannel, WebhookConfig, WebhookFault,
+    EmailChannel, EmailFault, KeyFault, Links, WebhookChannel, WebhookConfig, WebhookFault,
 };
-use countersign_worker::engine::{Engine, EngineConfig};
-use countersign_worker::queue::JobKind;
+use countersign_worker::engine::{ScheduleError, Engine, EngineConfig};
+use countersign_worker::store::commands::Serves;
 use countersign_worker::store::views::TokenRecord;
-use countersign_worker::store::{Store as _, StoreError};
+use countersign_worker::store::{CopyError, Store as _, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
 use tokio::net::TcpListener;
 
@@ -29,6 +30,7 @@ pub use self::check::{Check, check};
 use self::database::Database;
 pub use self::folder::DataFolder;
 pub use self::ledger::StoreLedger;
+pub use self::store::{Measured, copy_store, store_stats};
 use self::worker::Wiring;
 pub use self::worker::{Working, start_worker};
 use crate::api::{ADMIN_TOKEN, admin_token_of, hash_token};
@@ -83,6 +85,9 @@ pub enum StartError {
         /// Where it would be.
         file: String,
     },
+    /// A schedule of the configuration cannot be.
+    #[error("the schedules of the configuration cannot be taken over")]
+    Schedules(#[from] ScheduleError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}; choose another with COUNTERSIGN_LISTEN or --listen")]
     Listen {
@@ -113,6 +118,14 @@ pub enum StartError {
         /// Which.
         file: String,
     },
+    /// A flow was named that this build has not.
+    #[error("there is no graph `{graph}` in this build; there are: {}", known.join(", "))]
+    UnknownGraph {
+        /// The name.
+        graph: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
     /// A worker without a server needs a database that it can share.
     #[error(
         "the store is {file}, and a SQLite file has one process: `countersign up`, which works too. More processes \
@@ -132,6 +145,9 @@ pub enum StartError {
         /// The migrations that are missing, by number and name.
         missing: Vec<String>,
     },
+    /// A store was not copied.
+    #[error("nothing was copied")]
+    NotCopied(#[from] CopyError),
     /// There are no keys to sign links with.
     #[error(
         "the keys that links are signed with cannot be read from `{file}`; processes that share a database need the \
@@ -223,27 +239,31 @@ pub async fn start_with(config: &Config, options: Options, flows: Vec<CompiledGr
     let base_url: Arc<str> = config.public_url(bound).trim_end_matches('/').into();
     let links = Arc::new(Links::new(base_url.as_ref(), keys, config.links.valid_for));
     let directory = Arc::new(if options.demo { demo::directory(config) } else { config.directory() });
+    let serves = Serves::default();
+    let apart = match config.metrics.listen {
+        Some(address) => Some(worker::bind(address).await?),
+        None => None,
+    };
     let wiring = Wiring {
         folder: &folder,
         database,
         links: &links,
         directory: directory.clone(),
         base_url: &base_url,
-        kinds: &JobKind::ALL,
+        serves: &serves,
+        pages: true,
         flows,
     };
     let mut working = Working::prepare(config, wiring).await?;
-    let state = AppState {
-        engine: working.engine.clone(),
-        links,
-        directory,
-        mailbox: config.email.smtp.is_none().then(|| Arc::new(Mailbox::new(config.mailbox_dir()))),
-        config: Arc::new(config.clone()),
-        base_url,
-    };
+    let state = AppState::new(working.engine.clone(), config, links, directory, &base_url);
+    if let Some(apart) = apart {
+        let served = http::serve(apart, http::probes(state.clone()), working.shutdown.clone());
+        working.tasks.push(tokio::spawn(served));
+    }
     let served = http::serve(listener, http::router(state.clone()), working.shutdown.clone());
     working.tasks.push(tokio::spawn(served));
-    working.begin(config, &JobKind::ALL);
+    working.engine.set_schedules(config.schedules.clone()).await?;
+    working.begin(config, &serves);
     let base = format!("http://{bound}");
     folder.announce(&base)?;
     let running = Running {
@@ -307,6 +327,8 @@ fn engine_config(config: &Config) -> EngineConfig {
         max_attempts: config.worker.max_attempts,
         events: config.worker.events,
         keep_events: config.worker.keep_events,
+        keep_checkpoints: config.retention.checkpoints,
+        keep_checkpoints_of: config.retention.graphs.clone(),
         limits: Limits {
             payload_bytes: usize::try_from(config.limits.payload_bytes).unwrap_or(usize::MAX),
             state_key_bytes: usize::try_from(config.limits.state_key_bytes).unwrap_or(usize::MAX),

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
 use super::args::{Answer, Wait};
-use super::client::{Answered, Client, ClientError};
-use super::each::{CONCURRENCY, Progress, Source};
+use super::client::{Answered, Client, ClientError, Problem};
+use super::each::{Progress, Source};
 use super::exit::Exit;
 use super::failure::{CliError, chain};
 use super::input;
@@ -99,63 +98,107 @@ async fn each(client: &Client, output: Output, wait: Wait, file: &Path) -> Resul
     Ok(if tally.failed > 0 { Exit::SomeRowsFailed } else { Exit::Ok })
 }
 
+/// How many answers go in one request: enough to be quick, few enough to see it
+/// move.
+const TOGETHER: usize = 200;
+
+/// A row that is to be answered.
+struct Asked {
+    number: u64,
+    line: u64,
+    place: String,
+    interrupt: String,
+}
+
+/// Rows whose answers go in one request.
+#[derive(Default)]
+struct Chunk {
+    rows: Vec<Asked>,
+    answers: Map<String, Value>,
+}
+
 async fn answer_all(client: &Client, output: Output, source: &Source, tally: &mut Tally) -> Result<(), CliError> {
     let progress = Progress::rows(source.count(), output);
-    let mut replies = stream::iter(source.rows())
-        .map(|row| async move {
-            let place = row.place();
-            let (interrupt, reply) = match row.content.and_then(|content| parse(&content)) {
-                Ok((interrupt, answer)) => {
-                    let reply = client.answer(&interrupt, &answer).await;
-                    (Some(interrupt), hopeless(reply))
+    let mut chunk = Chunk::default();
+    for row in source.rows() {
+        let (number, line, place) = (row.number, row.line, row.place());
+        match row.content.and_then(|content| parse(&content)) {
+            Ok((interrupt, answer)) => {
+                // A question that is answered twice is answered in turn.
+                if chunk.rows.len() >= TOGETHER || chunk.answers.contains_key(&interrupt) {
+                    send(client, &progress, tally, std::mem::take(&mut chunk)).await?;
                 }
-                Err(what) => (None, Ok(Err(what))),
-            };
-            (row.number, place, interrupt, reply)
-        })
-        .buffer_unordered(CONCURRENCY);
-    while let Some((number, place, interrupt, reply)) = replies.next().await {
-        let mut line = json!({"row": number, "interrupt": interrupt});
-        tally.rows += 1;
-        match reply.map_err(|error| stopped(&progress, tally, error))? {
-            Ok((reply, again)) => {
-                let outcome = if again { "already_answered" } else { reply["status"].as_str().unwrap_or("decided") };
-                match outcome {
-                    "already_answered" => tally.already += 1,
-                    "waiting" => tally.waiting += 1,
-                    _ => tally.decided += 1,
-                }
-                line["outcome"] = json!(outcome);
-                line["thread_id"] = reply["thread_id"].clone();
+                chunk.answers.insert(interrupt.clone(), answer);
+                chunk.rows.push(Asked { number, line, place, interrupt });
             }
             Err(what) => {
-                tally.failed += 1;
-                progress.note(&format!("{place}: {}", plain(&what)));
-                line["outcome"] = json!("failed");
-                line["error"] = json!(what);
+                let shown = json!({"row": number, "line": line, "interrupt": null});
+                failed(&progress, tally, &place, shown, &what);
             }
         }
+    }
+    send(client, &progress, tally, chunk).await
+}
+
+async fn send(client: &Client, progress: &Progress, tally: &mut Tally, chunk: Chunk) -> Result<(), CliError> {
+    if chunk.rows.is_empty() {
+        return Ok(());
+    }
+    let reply = match client.answer_many(&chunk.answers).await {
+        Ok(reply) => Ok(reply),
+        // What met this request need not meet the next one.
+        Err(error @ ClientError::Unexpected { status: 500..=599, .. }) => Err(chain(&error)),
+        Err(ClientError::Refused(problem)) if problem.status >= 500 => Err(problem.to_string()),
+        Err(error) => {
+            progress.note(&format!("stopped after {} answers; run it again to go on", tally.rows));
+            return Err(error.into());
+        }
+    };
+    for row in chunk.rows {
+        let mut shown = json!({"row": row.number, "line": row.line, "interrupt": row.interrupt});
+        let outcome = match &reply {
+            Ok(reply) => &reply["outcomes"][&row.interrupt],
+            Err(what) => {
+                failed(progress, tally, &row.place, shown, what);
+                continue;
+            }
+        };
+        let status = match outcome["status"].as_str() {
+            Some("decided" | "waiting") if outcome["repeated"] == true => "already_answered",
+            Some(status @ ("decided" | "waiting")) => status,
+            _ => {
+                failed(progress, tally, &row.place, shown, &reason(outcome));
+                continue;
+            }
+        };
+        match status {
+            "already_answered" => tally.already += 1,
+            "waiting" => tally.waiting += 1,
+            _ => tally.decided += 1,
+        }
+        tally.rows += 1;
+        shown["outcome"] = json!(status);
+        shown["thread_id"] = outcome["thread_id"].clone();
         progress.row_done();
-        progress.detail(&line);
+        progress.detail(&shown);
     }
     Ok(())
 }
 
-fn stopped(progress: &Progress, tally: &Tally, error: ClientError) -> CliError {
-    progress.note(&format!("stopped after {} answers; run it again to go on", tally.rows.saturating_sub(1)));
-    error.into()
+fn failed(progress: &Progress, tally: &mut Tally, place: &str, mut shown: Value, what: &str) {
+    tally.rows += 1;
+    tally.failed += 1;
+    progress.note(&format!("{place}: {}", plain(what)));
+    shown["outcome"] = json!("failed");
+    shown["error"] = json!(what);
+    progress.row_done();
+    progress.detail(&shown);
 }
 
-/// The outer failure would meet every other row as well.
-fn hopeless(reply: Result<(Value, bool), ClientError>) -> Result<Result<(Value, bool), String>, ClientError> {
-    match reply {
-        Ok(reply) => Ok(Ok(reply)),
-        // Somebody the server does not know stays so; a refusal (403) may be of
-        // this question only.
-        Err(ClientError::Refused(problem)) if problem.status != 401 => Ok(Err(problem.reason())),
-        Err(error @ ClientError::Unexpected { status: 500..=599, .. }) => Ok(Err(chain(&error))),
-        Err(error) => Err(error),
-    }
+/// Why an answer was refused.
+fn reason(outcome: &Value) -> String {
+    let problem = serde_json::from_value::<Problem>(outcome["problem"].clone());
+    problem.map_or_else(|_| "the server does not say what became of it".to_owned(), |problem| problem.reason())
 }
 
 /// The question and the answer of a row: in CSV, the answer is JSON in a cell.

@@ -9,6 +9,8 @@ use countersign_kernel::principal::{Approver, PrincipalError};
 use countersign_worker::queue::JobKind;
 
 use super::exit::HELP;
+use super::flow_args::{DeadLetters, Limits, PauseFlow, ResumeFlow};
+use super::store::StoreWork;
 use super::thread_args::Threads;
 use crate::api::INTERRUPT_STATUSES;
 use crate::config::ADMINISTRATOR;
@@ -66,6 +68,27 @@ pub enum Command {
     Interrupts(Interrupts),
     /// Answer a question, or many from a file.
     Answer(Answer),
+    /// Look at what the clock starts, and pause it.
+    #[command(subcommand)]
+    Schedules(Schedules),
+    /// Send a thread a signal: an event from outside that its flow waits for, now
+    /// or later.
+    Signal(SendSignal),
+    /// Pause a graph, a node of one, or a channel, for all workers. A single
+    /// thread is paused by `threads pause`.
+    Pause(PauseFlow),
+    /// End a pause; what it held back is taken up at once. A single thread goes on
+    /// by `threads resume`.
+    Resume(ResumeFlow),
+    /// List what is paused.
+    Pauses,
+    /// Limit how many threads of a graph run at a time, and how often one is taken
+    /// up.
+    #[command(subcommand)]
+    Limits(Limits),
+    /// Look at work that gave up, and try it again.
+    #[command(subcommand)]
+    DeadLetters(DeadLetters),
     /// Print a link that signs a person in to the pages. Needs a server that
     /// runs.
     SignIn(SignIn),
@@ -75,6 +98,9 @@ pub enum Command {
     /// deployed. Reads the database beside the server that runs on it, and
     /// changes nothing. Exit code 1 if there are any.
     Check,
+    /// Measure the database, or move it to another.
+    #[command(subcommand)]
+    Store(StoreWork),
     /// Print the commented reference of the configuration.
     Config(ShowConfig),
 }
@@ -95,9 +121,13 @@ pub struct Up {
 #[derive(Debug, Args)]
 pub struct Worker {
     /// Only jobs of these kinds: `advance` (run threads), `deliver` (send
-    /// messages). All by default.
+    /// messages), `timer` (what falls due: sleeps, deadlines). All by default.
     #[arg(long, value_name = "QUEUES", value_delimiter = ',', value_parser = queue)]
     pub queues: Vec<JobKind>,
+    /// Only threads of these graphs; those of others are left to other workers.
+    /// All by default.
+    #[arg(long, value_name = "GRAPHS", value_delimiter = ',')]
+    pub graphs: Vec<String>,
 }
 
 fn queue(text: &str) -> Result<JobKind, String> {
@@ -121,6 +151,14 @@ pub struct Run {
     /// input). Safe to repeat: rows that were started are left alone.
     #[arg(long, value_name = "FILE")]
     pub each: Option<PathBuf>,
+    /// How urgent they are: low, normal, high, or a number from -100 to 100; a
+    /// point is worth a minute of waiting. As the graph says when absent.
+    #[arg(long, value_name = "PRIORITY", allow_hyphen_values = true)]
+    pub priority: Option<String>,
+    /// Threads of the graph with the same key are limited together. As the graph
+    /// says when absent.
+    #[arg(long, value_name = "KEY")]
+    pub limit_key: Option<String>,
     /// The column that identifies a row; without it, all of its content does.
     #[arg(long, value_name = "COLUMN", requires = "each", conflicts_with = "input")]
     pub key: Option<String>,
@@ -213,6 +251,44 @@ pub struct Answer {
     pub wait: Wait,
 }
 
+/// What to do with schedules.
+#[derive(Debug, Subcommand)]
+pub enum Schedules {
+    /// List the schedules, by name.
+    List,
+    /// Pause a schedule: nothing ticks until it goes on.
+    Pause {
+        /// Its name.
+        schedule: String,
+    },
+    /// Have a schedule go on, from its next tick.
+    Resume {
+        /// Its name.
+        schedule: String,
+    },
+    /// Start a thread of a schedule now, beside its ticks.
+    Fire {
+        /// Its name.
+        schedule: String,
+    },
+}
+
+/// Options of `signal`.
+#[derive(Debug, Args)]
+pub struct SendSignal {
+    /// The thread's id.
+    pub thread: String,
+    /// The signal's name.
+    pub name: String,
+    /// What it carries: JSON, a file with JSON, or - for standard input; null
+    /// when absent.
+    #[arg(value_name = "JSON|FILE|-")]
+    pub payload: Option<String>,
+    /// A key of your own, so that sending it twice is sending it once.
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+}
+
 /// Options of `config`.
 #[derive(Debug, Args)]
 pub struct ShowConfig {
@@ -294,5 +370,12 @@ mod tests {
         assert!(parse(&["answer", "abc", "{}", "--each", "x"]).is_err());
         assert!(parse(&["answer", "abc", "{}"]).is_ok());
         assert!(parse(&["answer", "--each", "x.jsonl"]).is_ok());
+    }
+
+    #[test]
+    fn a_signal_has_a_thread_and_a_name() {
+        assert!(parse(&["signal", "t"]).is_err());
+        assert!(parse(&["signal", "t", "paid"]).is_ok());
+        assert!(parse(&["signal", "t", "paid", "{}", "--key", "k"]).is_ok());
     }
 }

@@ -12,6 +12,8 @@ mod course;
 mod each;
 mod exit;
 mod failure;
+mod flow;
+mod flow_args;
 mod input;
 mod interrupts;
 mod logging;
@@ -19,9 +21,12 @@ mod output;
 mod pages;
 mod points;
 mod run;
+mod schedules;
 mod server;
 mod sign_in;
+mod signal;
 mod signals;
+mod store;
 #[cfg(test)]
 mod tests;
 mod thread_args;
@@ -38,11 +43,13 @@ use clap::Parser as _;
 use serde_json::json;
 
 pub use self::args::{
-    Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, ShowConfig, SignIn, Up, Wait, Worker,
+    Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, Schedules, SendSignal, ShowConfig, SignIn, Up, Wait, Worker,
 };
 pub use self::exit::Exit;
 pub use self::failure::CliError;
+pub use self::flow_args::{DeadLetters, Limits, PauseFlow, ResumeFlow, SetLimits, Switch};
 pub use self::output::Output;
+pub use self::store::{CopyStore, StoreWork};
 use self::server::Session;
 pub use self::thread_args::{EditState, History, ListThreads, Replay, Resume, ThreadState, Threads};
 pub use self::watch::Watch;
@@ -134,6 +141,38 @@ async fn dispatch(cli: Cli, output: Output, env: &dyn Variables, flows: Flows) -
         }
         Command::Interrupts(args) => {
             let work = async |session: &Session| interrupts::run(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Schedules(args) => {
+            let work = async |session: &Session| schedules::run(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Signal(args) => {
+            let work = async |session: &Session| signal::run(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Store(args) => {
+            logging::start(&quiet(&config));
+            store::run(&config, output, &args).await
+        }
+        Command::Pause(args) => {
+            let work = async |session: &Session| flow::pause(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Resume(args) => {
+            let work = async |session: &Session| flow::resume(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Pauses => {
+            let work = async |session: &Session| flow::pauses(&session.client, output).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::Limits(args) => {
+            let work = async |session: &Session| flow::limits(&session.client, output, &args).await;
+            with_server(&config, &global, env, output, flows, work).await
+        }
+        Command::DeadLetters(args) => {
+            let work = async |session: &Session| flow::dead_letters(&session.client, output, &args).await;
             with_server(&config, &global, env, output, flows, work).await
         }
         Command::SignIn(args) => {

@@ -48,6 +48,11 @@ pub(super) fn ways_on(point: &Value, thread: &str) -> Vec<String> {
                 ),
             ]
         }
+        Some("sleep") => vec![format!("countersign answer {id} null  # ends the sleep early")],
+        Some("signal") => {
+            let name = scalar(&point["payload"]["signal"]);
+            vec![format!("countersign signal {} {} '{{}}'  # or other JSON", plain(thread), plain(&name))]
+        }
         Some("interrupt") => vec![format!("countersign answer {id} null  # or other JSON")],
         _ => vec![format!("see countersign interrupts show {id}")],
     }

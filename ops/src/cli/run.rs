@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use futures_util::{StreamExt as _, stream};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::args::{Run, Wait};
 use super::client::{Client, ClientError, Problem, Started};
@@ -29,7 +29,7 @@ pub(super) async fn run(client: &Client, output: Output, args: &Run) -> Result<E
 }
 
 async fn one(client: &Client, output: Output, args: &Run, input: &Value) -> Result<Exit, CliError> {
-    let started = match client.start(&args.graph, input, args.thread_id.as_deref()).await {
+    let started = match client.start_as(&args.graph, input, args.thread_id.as_deref(), &order(args)).await {
         Ok(started) => started,
         // Started before: go on and show it, as after the first time.
         Err(ClientError::Refused(problem)) if is_there(&problem) => {
@@ -46,6 +46,14 @@ async fn one(client: &Client, output: Output, args: &Run, input: &Value) -> Resu
     let thread = client.thread(&id).await?;
     output.result(&thread, || threads::describe(&thread));
     Ok(if thread["status"] == "failed" { Exit::Failure } else { Exit::Ok })
+}
+
+/// In which order the command line wants threads to be taken up.
+fn order(args: &Run) -> Map<String, Value> {
+    let priority = args.priority.as_deref().map(|text| text.parse::<i64>().map_or(json!(text), |number| json!(number)));
+    let limit_key = args.limit_key.as_ref().map(|key| json!(key));
+    let all = [("priority", priority), ("limit_key", limit_key)];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// Whether the thread was started before, with this very input.
@@ -95,7 +103,7 @@ async fn each(client: &Client, output: Output, args: &Run, file: &Path) -> Resul
         source.require_column(key)?;
     }
     let mut tally = Tally::default();
-    start_all(client, output, (&args.graph, key), &source, &mut tally).await?;
+    start_all(client, output, (&args.graph, key, &order(args)), &source, &mut tally).await?;
     let mut statuses = BTreeMap::new();
     if !args.wait.detach {
         statuses = rest(client, output, &args.graph, args.wait, &tally).await?;
@@ -115,7 +123,7 @@ async fn each(client: &Client, output: Output, args: &Run, file: &Path) -> Resul
 async fn start_all(
     client: &Client,
     output: Output,
-    (graph, key): (&str, Option<&str>),
+    (graph, key, order): (&str, Option<&str>, &Map<String, Value>),
     source: &Source,
     tally: &mut Tally,
 ) -> Result<(), CliError> {
@@ -131,7 +139,7 @@ async fn start_all(
         .map(|(number, place, named)| async move {
             match named {
                 Ok((id, input)) => {
-                    let outcome = start(client, graph, key, &id, &input).await;
+                    let outcome = start(client, (graph, key, order), &id, &input).await;
                     (number, place, Some(id), outcome)
                 }
                 Err(what) => (number, place, None, Outcome::Failed(what)),
@@ -167,8 +175,13 @@ async fn start_all(
     Ok(())
 }
 
-async fn start(client: &Client, graph: &str, key: Option<&str>, id: &str, input: &Value) -> Outcome {
-    match client.start(graph, input, Some(id)).await {
+async fn start(
+    client: &Client,
+    (graph, key, order): (&str, Option<&str>, &Map<String, Value>),
+    id: &str,
+    input: &Value,
+) -> Outcome {
+    match client.start_as(graph, input, Some(id), order).await {
         Ok(_) => Outcome::Started,
         Err(ClientError::Refused(problem)) if is_there(&problem) => Outcome::AlreadyThere,
         Err(ClientError::Refused(problem)) if problem.is("thread-exists") => {

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::*;
@@ -87,6 +87,25 @@ async fn answer(State(server): State<Shared>, Path(id): Path<String>, Json(body)
     }
 }
 
+/// Many answers, each by itself, as [`answer`] judges them.
+async fn answer_many(State(server): State<Shared>, Json(body): Json<Value>) -> Json<Value> {
+    assert_eq!(body["validate"], "each");
+    let mut outcomes = Map::new();
+    for (id, value) in body["answers"].as_object().expect("answers") {
+        let one = json!({"answer": value});
+        let (status, Json(reply)) = answer(State(server.clone()), Path(id.clone()), Json(one)).await;
+        let outcome = match status {
+            StatusCode::ACCEPTED | StatusCode::OK => {
+                let repeated = status == StatusCode::OK;
+                json!({"status": reply["status"], "thread_id": reply["thread_id"], "repeated": repeated})
+            }
+            _ => json!({"status": "refused", "problem": reply}),
+        };
+        outcomes.insert(id.clone(), outcome);
+    }
+    Json(json!({"outcomes": outcomes}))
+}
+
 /// Starts the API and returns what it holds and a client for it.
 async fn api() -> (Shared, Client) {
     let _present = rustls::crypto::ring::default_provider().install_default();
@@ -96,6 +115,7 @@ async fn api() -> (Shared, Client) {
         .route("/api/v1/threads", post(start).get(list))
         .route("/api/v1/threads/{id}", get(show))
         .route("/api/v1/interrupts/{id}/answer", post(answer))
+        .route("/api/v1/resume", post(answer_many))
         .route("/api/v1/overview", get(overview))
         .with_state(Arc::clone(&shared));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");

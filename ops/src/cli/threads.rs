@@ -87,6 +87,13 @@ pub(super) fn describe(thread: &Value) -> String {
     field("graph", format!("{} {}", scalar(&thread["graph"]), scalar(&thread["graph_version"])).trim().to_owned());
     field("status", scalar(&thread["status"]));
     field("held", scalar(&thread["held_reason"]));
+    field(
+        "waits",
+        match scalar(&thread["held_back"]) {
+            why if why.is_empty() => why,
+            why => format!("held back: {why}"),
+        },
+    );
     field("created", scalar(&thread["created_at"]));
     field("updated", scalar(&thread["updated_at"]));
     let next: Vec<String> = thread["next"].as_array().into_iter().flatten().map(scalar).collect();

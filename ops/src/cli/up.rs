@@ -26,6 +26,7 @@ pub(super) async fn run(config: &Config, output: Output, args: &Up, flows: app::
         "sign_in_link": running.sign_in_link,
         "data_dir": config.data_dir,
         "store": config.store.place.shown(&config.data_dir),
+        "queue": config.queue.place.shown(),
         "token_file": config.token_file(),
         "mailbox_dir": config.email.smtp.is_none().then(|| config.mailbox_dir()),
     });
@@ -51,13 +52,14 @@ fn where_to_look(config: &Config, running: &app::Running) -> String {
         StorePlace::Folder => String::new(),
         place => format!("  Store    {}\n", place.shown(&config.data_dir)),
     };
+    let queue = config.queue.place.shown().map(|queue| format!("  Queue    {queue}\n")).unwrap_or_default();
     format!(
         "Countersign {version} runs. Stop it with Ctrl-C.\n\n  \
            Pages    {url}\n  \
            Sign in  {sign_in}\n  \
            API      {url}/api/v1 (token in {token})\n  \
            Mails    {mails}\n  \
-           Data     {data}\n{store}",
+           Data     {data}\n{store}{queue}",
         version = env!("CARGO_PKG_VERSION"),
         sign_in = running.sign_in_link,
         token = config.token_file().display(),

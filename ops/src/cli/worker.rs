@@ -1,6 +1,7 @@
 //! `worker`: works without serving anything, until it is told to stop.
 
 use countersign_worker::queue::JobKind;
+use countersign_worker::store::commands::Serves;
 use serde_json::json;
 
 use super::args::Worker;
@@ -14,17 +15,20 @@ use crate::config::Config;
 /// Runs until a signal. The first one stops gracefully, a second one at once.
 pub(super) async fn run(config: &Config, output: Output, args: &Worker, flows: app::Flows) -> Result<Exit, CliError> {
     let flows = flows().map_err(|error| CliError::because(Exit::Failure, &error))?;
-    let kinds = kinds(args);
-    let working = Box::pin(app::start_worker(config, &kinds, flows)).await.map_err(|error| {
-        let exit = if matches!(error, app::StartError::OneProcess { .. }) { Exit::Usage } else { Exit::NoServer };
+    let serves = Serves::kinds(&kinds(args)).of((!args.graphs.is_empty()).then(|| args.graphs.clone()));
+    let working = Box::pin(app::start_worker(config, &serves, flows)).await.map_err(|error| {
+        use app::StartError::{OneProcess, UnknownGraph};
+        let exit = if matches!(error, OneProcess { .. } | UnknownGraph { .. }) { Exit::Usage } else { Exit::NoServer };
         CliError::new(exit, chain(&error))
     })?;
-    let queues: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
-    let store = config.store.place.shown(&config.data_dir);
-    output.result(&json!({"queues": queues, "store": store}), || {
-        format!("Countersign works on {store} ({}). Stop it with Ctrl-C.", queues.join(", "))
+    let queues: Vec<&str> = serves.kinds.iter().map(|kind| kind.name()).collect();
+    let (store, queue) = (config.store.place.shown(&config.data_dir), config.queue.place.shown());
+    output.result(&json!({"queues": queues, "graphs": serves.graphs, "store": store, "queue": queue}), || {
+        let graphs = serves.graphs.as_ref().map(|graphs| format!(" of {}", graphs.join(", "))).unwrap_or_default();
+        let over = queue.map(|queue| format!(" over {queue}")).unwrap_or_default();
+        format!("Countersign works on {store}{over} ({}{graphs}). Stop it with Ctrl-C.", queues.join(", "))
     });
-    if kinds.contains(&JobKind::Deliver) && config.base_url.is_none() {
+    if serves.kinds.contains(&JobKind::Deliver) && config.base_url.is_none() {
         let url = config.public_url(config.listen);
         output.note(&format!("Links in mails lead to {url}; set `base_url` if the pages are elsewhere."));
     }

@@ -8,7 +8,10 @@ mod channels;
 mod directory;
 mod fault;
 mod network;
+mod queue;
 mod reader;
+mod retention;
+mod schedules;
 mod sections;
 mod store;
 #[cfg(test)]
@@ -19,6 +22,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use countersign_kernel::ports::Person;
+use countersign_worker::store::commands::ScheduleSpec;
 use toml::Table;
 
 pub use self::channels::{Email, Smtp, Webhook};
@@ -26,8 +30,10 @@ pub use self::directory::{ADMINISTRATOR, ConfiguredDirectory, EVERY_ROLE};
 pub use self::fault::{ConfigErrors, ConfigFault};
 pub use self::network::Network;
 use self::network::base_url;
+pub use self::queue::{QueuePlace, QueueSettings, RedisUrl};
 use self::reader::{Reader, Section};
-pub use self::sections::{Limits, LinkSettings, Log, LogFormat, Worker};
+pub use self::retention::Retention;
+pub use self::sections::{Limits, LinkSettings, Log, LogFormat, Metrics, Worker};
 pub use self::store::{DATABASE_FILE, PostgresUrl, StorePlace, StoreSettings};
 pub use self::variables::{Environment, Variables};
 
@@ -53,10 +59,16 @@ pub struct Config {
     pub log: Log,
     /// Which database.
     pub store: StoreSettings,
+    /// What carries jobs.
+    pub queue: QueueSettings,
     /// What is refused for its size.
     pub limits: Limits,
     /// How the worker takes jobs.
     pub worker: Worker,
+    /// How much of the past is kept.
+    pub retention: Retention,
+    /// Where metrics are served apart.
+    pub metrics: Metrics,
     /// Personal links.
     pub links: LinkSettings,
     /// How mails are sent.
@@ -65,6 +77,8 @@ pub struct Config {
     pub webhooks: Vec<Webhook>,
     /// Who is who.
     pub people: Vec<Person>,
+    /// What the clock starts.
+    pub schedules: Vec<ScheduleSpec>,
 }
 
 impl Default for Config {
@@ -76,12 +90,16 @@ impl Default for Config {
             trusted_proxies: Vec::new(),
             log: Log::default(),
             store: StoreSettings::default(),
+            queue: QueueSettings::default(),
             limits: Limits::default(),
             worker: Worker::default(),
+            retention: Retention::default(),
+            metrics: Metrics::default(),
             links: LinkSettings::default(),
             email: Email::default(),
             webhooks: Vec::new(),
             people: Vec::new(),
+            schedules: Vec::new(),
         }
     }
 }
@@ -155,21 +173,28 @@ impl Config {
                 None
             }
         });
+        let trusted_proxies = trusted_proxies.collect();
+        let data_dir = data_dir.unwrap_or(default.data_dir);
+        let store = StoreSettings::read(root.section("store"));
+        let queue = QueueSettings::read(root.section("queue"), &store.place, &data_dir);
         let config = Self {
             listen: listen.unwrap_or(default.listen),
-            data_dir: data_dir.unwrap_or(default.data_dir),
+            data_dir,
             base_url,
-            trusted_proxies: trusted_proxies.collect(),
+            trusted_proxies,
             log: Log::read(root.section("log")),
-            store: StoreSettings::read(root.section("store")),
+            store,
+            queue,
             limits: Limits::read(root.section("limits")),
             worker: Worker::read(root.section("worker")),
+            retention: Retention::read(root.section("retention")),
+            metrics: Metrics::read(root.section("metrics")),
             links: LinkSettings::read(root.section("links")),
             email: Email::read(root.section("email")),
             webhooks: Webhook::read(root.entries("webhooks")),
             people: channels::read_people(root.entries("people")),
+            schedules: schedules::read(root.entries("schedules")),
         };
-        StoreSettings::refuse_queue(root.section("queue"));
         root.finish();
         config
     }

@@ -1,5 +1,6 @@
 //! The sections of numbers and names: limits, worker, links, log.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use super::reader::Section;
 pub struct Limits {
     /// The largest request body.
     pub body_bytes: u64,
+    /// The largest request body with many answers.
+    pub batch_body_bytes: u64,
     /// The largest payload of a question.
     pub payload_bytes: u64,
     /// The largest answer.
@@ -26,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 1 << 20,
+            batch_body_bytes: 16 << 20,
             payload_bytes: 256 << 10,
             answer_bytes: 64 << 10,
             state_key_bytes: 4 << 20,
@@ -43,6 +47,7 @@ impl Limits {
         let default = Self::default();
         let limits = Self {
             body_bytes: section.whole("body_bytes", default.body_bytes, 1_024..=BYTES_MAX),
+            batch_body_bytes: section.whole("batch_body_bytes", default.batch_body_bytes, 1_024..=BYTES_MAX),
             payload_bytes: section.whole("payload_bytes", default.payload_bytes, 1_024..=BYTES_MAX),
             answer_bytes: section.whole("answer_bytes", default.answer_bytes, 64..=BYTES_MAX),
             state_key_bytes: section.whole("state_key_bytes", default.state_key_bytes, 1_024..=BYTES_MAX),
@@ -106,6 +111,22 @@ impl Worker {
         };
         section.finish();
         worker
+    }
+}
+
+/// Where metrics are served apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where `/metrics` and the probes listen, beside the address of the pages if
+    /// there are any.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Metrics {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let listen = section.parsed("listen", str::parse, "write an IP address and a port, as in 127.0.0.1:9420");
+        section.finish();
+        Self { listen }
     }
 }
 

@@ -57,22 +57,18 @@ impl StoreSettings {
         section.finish();
         Self { place, connections: u32::try_from(connections).unwrap_or(default.connections) }
     }
-
-    /// There is no queue apart from the store's database yet.
-    pub(super) fn refuse_queue(mut section: Section<'_>) {
-        if let Some(url) = section.text("url") {
-            section.reader().fault(
-                url.place,
-                "a queue of its own cannot be chosen in this version",
-                "remove it: jobs are in the database of `store.url`",
-            );
-        }
-        section.finish();
-    }
 }
 
 impl StorePlace {
-    fn parse(url: &str) -> Result<Self, String> {
+    /// The database that a URL names.
+    ///
+    /// # Errors
+    /// Why it names none, without what the URL says: it may hold a password.
+    pub fn of_url(url: &str) -> Result<Self, String> {
+        Self::parse(url).map_err(|problem| format!("{problem}; {REMEDY}"))
+    }
+
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
         let scheme = url.split_once(':').map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest));
         match scheme {
             Some((scheme, _)) if matches!(scheme.as_str(), "postgres" | "postgresql") => {
@@ -85,7 +81,9 @@ impl StorePlace {
                 }
                 Ok(Self::File(PathBuf::from(file)))
             }
-            Some((scheme, _)) if scheme == "redis" => Err("Redis can carry jobs, and cannot keep them".to_owned()),
+            Some((scheme, _)) if scheme == "redis" => {
+                Err("Redis can carry jobs (`queue.url`), and cannot keep them".to_owned())
+            }
             // What is no scheme may be anything.
             Some((scheme, _)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 Err(format!("there is no store of the kind `{scheme}:`"))

@@ -250,7 +250,8 @@ fn the_store_is_a_url_whose_password_does_not_print() {
     for (name, text) in [
         ("store", "[store]\nurl = \"mysql://ann:hunter2@db/cases\""),
         ("store", "[store]\nurl = \"postgres://ann:hunter2@db/cases?sslmod=off\""),
-        ("queue", "[queue]\nurl = \"redis://:hunter2@cache\""),
+        ("queue", "[queue]\nurl = \"redis://:hunter2@cache/x\""),
+        ("queue", "[queue]\nurl = \"postgres://ann:hunter2@db/cases\""),
     ] {
         let errors = parse(text).expect_err("no store");
         assert_eq!(errors.faults().len(), 1, "{errors}");
@@ -259,6 +260,19 @@ fn the_store_is_a_url_whose_password_does_not_print() {
     }
     let folder = parse("").expect("valid").store.place.shown(Path::new("x"));
     assert_eq!(folder, format!("sqlite:{}", Path::new("x").join(DATABASE_FILE).display()));
+}
+
+#[test]
+fn the_queue_is_the_stores_or_a_redis() {
+    let config = parse("").expect("valid");
+    assert!(config.queue.redis().is_none() && config.queue.place.shown().is_none());
+    let url = [("COUNTERSIGN_QUEUE_URL", "rediss://:hunter2@cache/3")];
+    let config = parse_with("[queue]\nprefix = \"team-a\"", &url).expect("valid");
+    assert_eq!(config.queue.place.shown(), Some("rediss://cache:6379/3"));
+    assert!(config.queue.redis().is_some_and(|redis| redis.to_string() == "rediss://cache:6379/3"));
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    let errors = parse("[queue]\nprefix = \"a b\"").expect_err("no prefix");
+    assert!(errors.to_string().contains("`queue.prefix`"), "{errors}");
 }
 
 #[test]

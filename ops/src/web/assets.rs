@@ -1,4 +1,4 @@
-//! The style sheet and the icon, compiled in.
+//! The style sheet, the script and the icon, compiled in.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,15 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
 const STYLE: &str = include_str!("../../templates/style.css");
+const SCRIPT: &str = include_str!("../../templates/live.js");
 const ICON: &str = include_str!("../../templates/icon.svg");
-/// A year: the address of the style sheet changes with its content.
+/// A year: the address of these changes with their content.
 const FOR_LONG: &str = "public, max-age=31536000, immutable";
 /// A day: the address of the icon does not change.
 const FOR_A_DAY: &str = "public, max-age=86400";
 
 static STYLE_VERSION: LazyLock<String> = LazyLock::new(|| version(STYLE));
+static SCRIPT_VERSION: LazyLock<String> = LazyLock::new(|| version(SCRIPT));
 static ICON_VERSION: LazyLock<String> = LazyLock::new(|| version(ICON));
 
 fn version(content: &str) -> String {
@@ -28,9 +30,19 @@ pub(super) fn style_version() -> &'static str {
     &STYLE_VERSION
 }
 
+/// Changes whenever the script does.
+pub(super) fn script_version() -> &'static str {
+    &SCRIPT_VERSION
+}
+
 /// The style sheet.
 pub(super) async fn style(headers: HeaderMap) -> Response {
     file(&headers, "text/css; charset=utf-8", FOR_LONG, &STYLE_VERSION, STYLE)
+}
+
+/// The script of the first page.
+pub(super) async fn script(headers: HeaderMap) -> Response {
+    file(&headers, "text/javascript; charset=utf-8", FOR_LONG, &SCRIPT_VERSION, SCRIPT)
 }
 
 /// The icon.

@@ -228,6 +228,8 @@ pub(super) fn kind_word(kind: &str) -> &'static str {
         "break" => "Breakpoint",
         "pause" => "Pause",
         "suspend" => "Suspended",
+        "sleep" => "Sleep",
+        "signal" => "Signal",
         _ => "Interrupt",
     }
 }
@@ -289,6 +291,8 @@ fn panel(visit: &Visit, case: &Case) -> Option<Panel> {
 /// An answer in a word.
 fn word(question: &Question, value: &Value) -> String {
     match question {
+        // No answer of a person is nothing at all: the time for one ended.
+        _ if value.is_null() => "Not decided in time".to_owned(),
         Question::Approval {} if value.get("approved") == Some(&Value::Bool(true)) => "Approved".to_owned(),
         Question::Approval {} => "Rejected".to_owned(),
         Question::Unlock { .. } => "Unlocked".to_owned(),

@@ -1,4 +1,5 @@
-//! The pages: rendered on the server, without script.
+//! The pages: rendered on the server. They need no script; the first page has one
+//! that keeps it fresh.
 //!
 //! | route | for whom |
 //! | --- | --- |
@@ -8,7 +9,8 @@
 //! | `POST /threads/{id}/checkpoints/{checkpoint}` | the administrator |
 //! | `GET`, `POST /interrupts/{id}` | signed in |
 //! | `GET /mailbox`, `/mailbox/{id}`, `/mailbox/{id}/html` | the administrator |
-//! | `GET /assets/style.css`, `/assets/icon.svg`, `/favicon.ico` | everybody |
+//! | `GET /overview/events` | signed in |
+//! | `GET /assets/style.css`, `/assets/live.js`, `/assets/icon.svg`, `/favicon.ico` | everybody |
 //!
 //! Reading decides nothing: `GET` and `HEAD` never write. Every answer goes
 //! through [`Engine::vote`](countersign_worker::engine::Engine::vote), which
@@ -23,6 +25,7 @@ mod decision;
 mod doors;
 mod fields;
 mod home;
+mod live;
 mod mailbox;
 mod origin;
 mod over;
@@ -31,6 +34,7 @@ mod people;
 mod problem;
 mod session;
 mod site;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -50,6 +54,7 @@ pub fn router(state: AppState) -> Router {
     let body_limit = usize::try_from(state.config.limits.body_bytes).unwrap_or(usize::MAX);
     Router::new()
         .route("/", get(home::show))
+        .route("/overview/events", get(live::events))
         .route("/d/{token}", get(doors::show_link).post(doors::decide_link))
         .route("/interrupts/{id}", get(doors::show_page).post(doors::decide_page))
         .route("/threads/{id}", get(thread::show))
@@ -60,6 +65,7 @@ pub fn router(state: AppState) -> Router {
         .route("/signin/{token}", get(session::sign_in))
         .route("/signout", post(session::sign_out))
         .route("/assets/style.css", get(assets::style))
+        .route("/assets/live.js", get(assets::script))
         .route("/assets/icon.svg", get(assets::icon))
         .route("/favicon.ico", get(assets::icon))
         .fallback(problem::no_page)

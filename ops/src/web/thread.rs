@@ -18,6 +18,7 @@ use super::problem::{Problem, Segment};
 use super::session::Session;
 use super::site::Site;
 use super::time::Moment;
+use crate::held_back::why;
 use crate::line::Line;
 use crate::state::AppState;
 
@@ -46,6 +47,8 @@ pub(super) struct ThreadPage {
     pub(super) created_at: Moment,
     pub(super) error: Option<String>,
     pub(super) held_reason: Option<String>,
+    /// Why a queued thread does not run.
+    pub(super) held_back: Option<String>,
     pub(super) errors: Vec<(String, String)>,
     pub(super) next: Vec<String>,
     pub(super) waits: Vec<WaitView>,
@@ -176,6 +179,7 @@ pub(super) async fn show(
         graph_version: thread.summary.graph_version,
         started_by: people::name(&state, &thread.summary.started_by),
         created_at: Moment::of(thread.summary.created_at),
+        held_back: why(&thread.summary, &store.switches(state.now()).await?),
         error: thread.summary.error,
         held_reason: thread.summary.held_reason,
         errors: failures.into_iter().map(|(path, message)| (path.join(" / "), message)).collect(),

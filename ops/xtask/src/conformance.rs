@@ -14,7 +14,7 @@ pub(crate) struct Options {
     /// Folder with scenarios; the project's own recordings, without it.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// What they run on: memory, sqlite or postgres.
+    /// What they run on: memory, sqlite, postgres or redis (over Postgres).
     #[arg(long, default_value = "memory")]
     backend: String,
     /// Only the scenario of this name, or those whose names contain it.
@@ -34,6 +34,7 @@ const UNAVAILABLE: u8 = 2;
 pub(crate) fn run(options: &Options) -> ExitCode {
     let servers = match options.backend.as_str() {
         "postgres" => Servers::of(&[Kind::Postgres]),
+        "redis" => Servers::of(&[Kind::Postgres, Kind::Redis]),
         _ => Ok(Servers::none()),
     };
     let servers = match servers {

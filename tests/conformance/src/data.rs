@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use countersign_kernel::ports::Ids as _;
+use countersign_worker::queue::Redis;
 use countersign_worker::store::{SqlStore, StoreError};
+use countersign_worker::system::SystemIds;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -18,6 +21,8 @@ pub enum On {
     Sqlite,
     /// A database of its own on the server of `COUNTERSIGN_TEST_POSTGRES`.
     Postgres,
+    /// The same, and messages go through the Redis of `COUNTERSIGN_TEST_REDIS`.
+    Redis,
 }
 
 /// Connections of each store: as few as let requests meet an activation.
@@ -27,6 +32,15 @@ const CONNECTIONS: u32 = 4;
 pub(crate) enum Data {
     Sqlite(TempDir),
     Postgres(Database),
+    /// With the names of keys that no other process uses.
+    Redis(Database, String),
+}
+
+/// The Redis of the tests, with keys that begin with `prefix`.
+#[expect(clippy::disallowed_methods, reason = "a server of the tests is no configuration")]
+fn redis(prefix: &str) -> Result<Redis, String> {
+    let url = std::env::var("COUNTERSIGN_TEST_REDIS").map_err(|_| "COUNTERSIGN_TEST_REDIS names no server")?;
+    Redis::new(&url, prefix).map_err(|problem| problem.to_string())
 }
 
 impl Data {
@@ -34,6 +48,11 @@ impl Data {
     pub(crate) async fn fresh(on: On) -> Result<Self, String> {
         match on {
             On::Postgres => Ok(Self::Postgres(Database::fresh().await)),
+            On::Redis => {
+                let prefix = format!("conformance-{}", SystemIds.uuid());
+                redis(&prefix)?;
+                Ok(Self::Redis(Database::fresh().await, prefix))
+            }
             On::Sqlite => {
                 let folder = tempfile::tempdir().map_err(|problem| problem.to_string())?;
                 std::fs::write(file(&folder), empty().await?).map_err(|problem| problem.to_string())?;
@@ -46,16 +65,24 @@ impl Data {
     pub(crate) async fn open(&self) -> impl Future<Output = Result<SqlStore, StoreError>> + Send + use<> {
         let place = match self {
             Self::Sqlite(folder) => Ok(file(folder)),
-            Self::Postgres(database) => {
+            Self::Postgres(database) | Self::Redis(database, _) => {
                 database.left().await;
                 Err(database.url().to_owned())
             }
         };
+        let redis = match self {
+            Self::Sqlite(_) | Self::Postgres(_) => None,
+            Self::Redis(_, prefix) => redis(prefix).ok(),
+        };
         async move {
-            match place {
-                Ok(file) => SqlStore::open(&file).await,
-                Err(url) => SqlStore::connect(&url, CONNECTIONS).await,
-            }
+            let store = match place {
+                Ok(file) => SqlStore::open(&file).await?,
+                Err(url) => SqlStore::connect(&url, CONNECTIONS).await?,
+            };
+            Ok(match redis {
+                Some(redis) => store.through(redis),
+                None => store,
+            })
         }
     }
 }

@@ -15,7 +15,7 @@ struct Options {
     /// Folder with scenarios; the project's own recordings, without it.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// What they run on: memory, sqlite or postgres.
+    /// What they run on: memory, sqlite, postgres or redis (over Postgres).
     #[arg(long, default_value_t = Backend::Memory)]
     backend: Backend,
     /// Only the scenario of this name, or those whose names contain it.
@@ -29,19 +29,25 @@ struct Options {
 /// What was asked for does not exist.
 const UNAVAILABLE: u8 = 2;
 
-/// Names the Postgres server.
-const SERVER: &str = "COUNTERSIGN_TEST_POSTGRES";
+/// The variables that name the servers which a backend needs.
+fn servers(backend: Backend) -> &'static [&'static str] {
+    match backend {
+        Backend::Memory | Backend::Sqlite => &[],
+        Backend::Postgres => &["COUNTERSIGN_TEST_POSTGRES"],
+        Backend::Redis => &["COUNTERSIGN_TEST_POSTGRES", "COUNTERSIGN_TEST_REDIS"],
+    }
+}
 
-fn has_server() -> bool {
-    std::env::var_os(SERVER).is_some_and(|url| !url.is_empty())
+fn is_named(server: &str) -> bool {
+    std::env::var_os(server).is_some_and(|url| !url.is_empty())
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     let dir = options.dir.unwrap_or_else(countersign_conformance::recordings);
-    if options.backend == Backend::Postgres && !has_server() {
-        let _gone = writeln!(std::io::stderr(), "{SERVER} names no server; `cargo xtask conformance` starts one");
+    if let Some(server) = servers(options.backend).iter().find(|server| !is_named(server)) {
+        let _gone = writeln!(std::io::stderr(), "{server} names no server; `cargo xtask conformance` starts one");
         return ExitCode::from(UNAVAILABLE);
     }
     if !dir.is_dir() {

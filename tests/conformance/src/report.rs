@@ -19,6 +19,8 @@ pub enum Backend {
     Sqlite,
     /// The engine on a Postgres server.
     Postgres,
+    /// The same, and a Redis carries the messages.
+    Redis,
 }
 
 impl FromStr for Backend {
@@ -29,7 +31,8 @@ impl FromStr for Backend {
             "memory" => Ok(Self::Memory),
             "sqlite" => Ok(Self::Sqlite),
             "postgres" => Ok(Self::Postgres),
-            other => Err(format!("`{other}` is no backend; there are memory, sqlite and postgres")),
+            "redis" => Ok(Self::Redis),
+            other => Err(format!("`{other}` is no backend; there are memory, sqlite, postgres and redis")),
         }
     }
 }
@@ -40,6 +43,7 @@ impl fmt::Display for Backend {
             Self::Memory => "memory",
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
+            Self::Redis => "redis",
         })
     }
 }

@@ -12,6 +12,7 @@ use countersign_kernel::policy::Policy;
 use countersign_kernel::ports::{Clock as _, Directory, Ids as _, Person, Recipient};
 use countersign_kernel::principal::Principal;
 use countersign_worker::engine::{Engine, EngineConfig, Parts, RequestError, ThreadView};
+use countersign_worker::queue::Carrier;
 use countersign_worker::store::views::HistoryEntry;
 use countersign_worker::store::{Refusal, SqlStore, Store, StoreError};
 use countersign_worker::system::{SystemClock, SystemIds};
@@ -33,6 +34,8 @@ pub type Between = Arc<dyn Fn(SqlStore) -> Arc<dyn Store> + Send + Sync>;
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// Never, in a scenario.
 const NEVER: Duration = Duration::from_secs(3600);
+/// How often messages are looked for.
+const CARRIED_EVERY: Duration = Duration::from_millis(10);
 /// Threads of a process: requests can meet each other and an activation.
 const THREADS: usize = 2;
 /// Entries of a history that are read at once.
@@ -281,6 +284,12 @@ impl Process {
             let (engine, shutdown) = (engine.clone(), shutdown.clone());
             async move { engine.run(shutdown).await }
         });
+        if matches!(data, Data::Redis(..)) {
+            // What was handed over comes once more as a message.
+            let carrier = Carrier::new(&store, "conformance", CARRIED_EVERY);
+            let (receiver, wake, shutdown) = (Arc::new(engine.clone()), engine.wake(), shutdown.clone());
+            threads.handle.spawn(async move { carrier.run(receiver, wake, shutdown).await });
+        }
         Ok(Self { engine, store, threads, shutdown, running })
     }
 

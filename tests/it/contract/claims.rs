@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use countersign_kernel::machine::TaskRecord;
-use countersign_worker::store::commands::{Claim, Claimed, Committed, Fence, Flush, RestAs, StepCommit, StepResult};
+use countersign_worker::store::Due;
+use countersign_worker::store::commands::{
+    Claim, Claimed, Committed, Fence, Flush, RestAs, Serves, StepCommit, StepResult,
+};
 use serde_json::json;
 
 use super::place::{LEASE, Place, at, fenced, thread};
@@ -12,6 +15,7 @@ contract!(
     a_second_claim_gets_nothing_until_the_lease_lapses,
     every_claim_raises_the_fence,
     an_unknown_or_resting_thread_is_nothing_and_its_jobs_go,
+    a_thread_of_a_flow_that_is_not_served_stays_as_it_is,
     of_many_claims_at_once_one_holds,
     no_write_succeeds_with_an_old_fence,
     no_write_succeeds_after_a_rest,
@@ -55,6 +59,22 @@ async fn an_unknown_or_resting_thread_is_nothing_and_its_jobs_go(place: &Place) 
     assert!(nothing(place, claim).await);
     assert_eq!(place.backend.jobs().await, Vec::<String>::new());
     assert!(nothing(place, place.claim(&thread("unknown"), at(3))).await);
+}
+
+async fn a_thread_of_a_flow_that_is_not_served_stays_as_it_is(place: &Place) {
+    let queued = place.queued("t").await;
+    let of = |graphs: &[&str]| Some(graphs.iter().map(|graph| (*graph).to_owned()).collect());
+    let before = place.store.load(&queued).await.expect("there");
+    let claim = |graphs: &[&str]| Claim { graphs: of(graphs), ..place.claim(&queued, at(1)) };
+    assert!(nothing(place, claim(&["other"])).await);
+    assert!(nothing(place, claim(&[])).await);
+    assert_eq!(place.store.load(&queued).await.expect("there").fence, before.fence);
+    let found = place.store.sweep(&Serves::default(), at(100), Duration::ZERO, 10).await.expect("swept");
+    assert_eq!(found, [Due::Thread(queued.clone())], "for whoever serves it");
+    assert!(matches!(
+        place.store.claim(claim(&["other", &before.graph])).await.expect("no failure"),
+        Claimed::Held(_)
+    ));
 }
 
 async fn of_many_claims_at_once_one_holds(place: &Place) {

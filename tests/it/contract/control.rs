@@ -28,7 +28,7 @@ async fn a_cancel_at_rest_holds_at_once_and_supersedes_what_waits(place: &Place)
     assert!(detail.runs.iter().all(|run| run.finished_at.is_some()));
     let view = place.store.interrupt(&id).await.expect("there");
     assert_eq!((view.status.as_str(), view.closed_at), ("superseded", Some(at(5))));
-    assert_eq!(place.store.overview().await.expect("counts").requests_open, 0);
+    assert_eq!(place.store.counts().await.expect("counts").requests_open, 0);
     let audit = place.store.audit(&thread).await.expect("there");
     assert_eq!(
         audit.last().map(|entry| (entry.action.as_str(), entry.actor.clone())),

@@ -6,7 +6,7 @@ use countersign_kernel::principal::role;
 use countersign_kernel::question::approval;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::queue::JobId;
-use countersign_worker::store::commands::{DeliveryEnd, RestAs, StepCommit};
+use countersign_worker::store::commands::{DeliveryEnd, RestAs, Serves, StepCommit};
 use countersign_worker::store::views::{DeliveryTask, DeliveryView};
 use serde_json::json;
 
@@ -156,7 +156,7 @@ async fn a_failure_leaves_a_dead_letter_and_an_audit_entry(place: &Place) {
     finish(place, &told, DeliveryEnd::Failed { error: "550 unknown".into() }, at(4)).await;
     let failed = view(place, &told).await;
     assert_eq!((failed.status.as_str(), failed.detail.as_deref()), ("failed", Some("550 unknown")));
-    assert_eq!(place.store.overview().await.expect("counts").dead_letters, 1);
+    assert_eq!(place.store.counts().await.expect("counts").dead_letters, 1);
     let audit = place.store.audit(&told.thread).await.expect("there");
     let last = audit.last().expect("an entry");
     assert_eq!(last.action, "delivery_failed");
@@ -196,7 +196,7 @@ async fn an_attempt_that_ends_after_the_request_closed_is_not_repeated(place: &P
     assert!(
         place
             .store
-            .sweep(at(1000), std::time::Duration::ZERO, 10)
+            .sweep(&Serves::default(), at(1000), std::time::Duration::ZERO, 10)
             .await
             .expect("swept")
             .iter()

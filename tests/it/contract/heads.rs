@@ -143,7 +143,7 @@ async fn a_move_that_drops_all_supersedes_it_and_whoever_was_asked_is_asked_no_m
     let late = place.vote(&ids[0], &bob(), &["manager"], json!({"approved": true}));
     let refusal = refused(place.store.record_vote(late).await);
     assert_eq!(refusal, Refusal::Superseded { interrupt: ids[0].clone(), status: "superseded".into() });
-    let counts = place.store.overview().await.expect("counts");
+    let counts = place.store.counts().await.expect("counts");
     assert_eq!((counts.requests_open, counts.deliveries), (0, vec![("skipped".to_owned(), 1)]));
     assert_eq!(place.backend.count("request_approvers WHERE open").await, 0);
     let loaded = place.store.load(&thread).await.expect("there");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::machine::Resume;
 use countersign_kernel::occurrence::PointKind;
-use countersign_worker::store::commands::{Claim, Claimed, RestAs, StepCommit};
+use countersign_worker::store::commands::{Claim, Claimed, RestAs, Serves, StepCommit};
 use countersign_worker::store::{Due, Refusal};
 
 use super::place::{Place, at, refused, thread};
@@ -40,10 +40,10 @@ async fn a_thread_that_loses_its_workers_is_held_with_a_dead_letter(place: &Plac
     let summary = place.store.thread(&thread).await.expect("there").summary;
     assert_eq!(summary.status, "held");
     assert!(summary.held_reason.is_some_and(|reason| reason.contains("3 attempts")));
-    assert_eq!(place.store.overview().await.expect("counts").dead_letters, 1);
+    assert_eq!(place.store.counts().await.expect("counts").dead_letters, 1);
     assert_eq!(place.actions(&thread).await, ["started", "held"]);
     assert!(matches!(lose(place, &thread, 80).await, Claimed::Nothing), "it stays down");
-    assert!(place.store.sweep(at(1000), Duration::ZERO, 10).await.expect("swept").is_empty());
+    assert!(place.store.sweep(&Serves::default(), at(1000), Duration::ZERO, 10).await.expect("swept").is_empty());
 }
 
 async fn progress_sets_the_attempts_back(place: &Place) {
@@ -70,8 +70,8 @@ async fn a_lost_worker_backs_the_next_claim_off(place: &Place) {
         matches!(place.store.claim(claim(119)).await, Ok(Claimed::Nothing)),
         "the lease lapsed, the backoff did not"
     );
-    assert!(place.store.sweep(at(119), Duration::ZERO, 10).await.expect("swept").is_empty());
-    assert_eq!(place.store.sweep(at(121), Duration::ZERO, 10).await.expect("swept"), [Due::Thread(thread.clone())]);
+    assert!(place.store.sweep(&Serves::default(), at(119), Duration::ZERO, 10).await.expect("swept").is_empty());
+    assert_eq!(place.store.sweep(&Serves::default(), at(121), Duration::ZERO, 10).await.expect("swept"), [Due::Thread(thread.clone())]);
     assert!(matches!(place.store.claim(claim(121)).await, Ok(Claimed::Held(_))));
 }
 
@@ -83,7 +83,7 @@ async fn a_released_hold_is_queued_with_fresh_attempts(place: &Place) {
     assert!(place.backend.jobs().await.contains(&job.to_string()));
     let summary = place.store.thread(&thread).await.expect("there").summary;
     assert_eq!((summary.status.as_str(), summary.held_reason), ("queued", None));
-    assert_eq!(place.store.overview().await.expect("counts").dead_letters, 0);
+    assert_eq!(place.store.counts().await.expect("counts").dead_letters, 0);
     for round in 0..3 {
         assert!(matches!(lose(place, &thread, 80 + round * 20).await, Claimed::Held(_)), "attempt {round}");
     }

@@ -35,6 +35,8 @@ pub(crate) trait Backend: Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
     /// The ids of the job rows.
     async fn jobs(&self) -> Vec<String>;
+    /// The statement that inserts a job row, due at a second of the epoch.
+    fn inserts_job(&self, id: &str, due: i64) -> String;
     /// Changes rows behind the store's back; returns how many.
     async fn execute(&self, statement: &str) -> u64;
     /// Counts rows: `table [WHERE …]`.
@@ -143,6 +145,8 @@ impl Place {
             salt: [7; 16],
             input_hash: content_hash(&json!({})),
             started_by: ann(),
+            priority: 0,
+            limit_key: None,
             first: self.checkpoint(0, now),
             resume: Resume::default(),
             opened: Vec::new(),
@@ -163,6 +167,7 @@ impl Place {
         Claim {
             thread: thread.clone(),
             worker: "w".into(),
+            graphs: None,
             lease_until: now.after(LEASE),
             jobs: Vec::new(),
             max_attempts: 3,
@@ -234,6 +239,7 @@ impl Place {
             kind,
             payload: json!({"number": number}),
             asked_at: at(2),
+            due: None,
             frame: None,
             parents: Vec::new(),
         };

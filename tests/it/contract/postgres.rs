@@ -9,6 +9,7 @@ use sqlx::postgres::PgPool;
 
 use super::place::Backend;
 use crate::support::postgres::Database;
+use crate::support::redis;
 
 struct Postgres {
     store: SqlStore,
@@ -17,8 +18,17 @@ struct Postgres {
 }
 
 pub(crate) async fn open() -> Box<dyn Backend> {
+    opened(|store| store).await
+}
+
+/// A store whose messages go into the outbox.
+pub(crate) async fn open_with_outbox() -> Box<dyn Backend> {
+    opened(|store| store.through(redis::nowhere())).await
+}
+
+async fn opened(as_it_is: impl FnOnce(SqlStore) -> SqlStore) -> Box<dyn Backend> {
     let database = Database::fresh().await;
-    let store = SqlStore::connect(database.url(), 8).await.expect("the store opens");
+    let store = as_it_is(SqlStore::connect(database.url(), 8).await.expect("the store opens"));
     let raw = PgPool::connect(database.url()).await.expect("the database opens");
     Box::new(Postgres { store, raw, _database: database })
 }
@@ -41,6 +51,13 @@ impl Backend for Postgres {
     async fn jobs(&self) -> Vec<String> {
         let jobs = sqlx::query_scalar("SELECT id FROM apalis.jobs ORDER BY id COLLATE \"C\"");
         jobs.fetch_all(&self.raw).await.expect("the queue reads")
+    }
+
+    fn inserts_job(&self, id: &str, due: i64) -> String {
+        format!(
+            "INSERT INTO apalis.jobs (job, id, job_type, status, run_at)
+             VALUES ('x', '{id}', 'advance', 'Pending', to_timestamp({due}))"
+        )
     }
 
     async fn execute(&self, statement: &str) -> u64 {

@@ -177,10 +177,10 @@ async fn deliveries_are_listed_by_interrupt_or_status(place: &Place) {
 }
 
 async fn the_overview_counts(place: &Place) {
-    assert_eq!(place.store.overview().await.expect("counts"), Default::default());
+    assert_eq!(place.store.counts().await.expect("counts"), Default::default());
     place.queued("queued").await;
     questions(place, "parked", 2, "manager").await;
-    let overview = place.store.overview().await.expect("counts");
+    let overview = place.store.counts().await.expect("counts");
     let mut threads = overview.threads;
     threads.sort();
     assert_eq!(threads, [("parked".to_owned(), 1), ("queued".to_owned(), 1)]);

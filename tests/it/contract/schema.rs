@@ -11,7 +11,19 @@ use super::upgrade;
 use crate::support::postgres::Database;
 
 /// What belongs to no thread.
-const NO_THREAD_DATA: [&str; 3] = ["api_tokens", "countersign_migrations", "idempotency"];
+const NO_THREAD_DATA: [&str; 11] = [
+    "api_tokens",
+    "countersign_migrations",
+    "flow_limits",
+    "flow_rates",
+    "idempotency",
+    "operations",
+    "outbox",
+    "pause_switches",
+    "processes",
+    "schedules",
+    "ticks",
+];
 
 async fn postgres() -> (Database, PgConnection) {
     let database = Database::fresh().await;

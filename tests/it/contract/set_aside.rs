@@ -63,9 +63,9 @@ async fn a_cancelled_hold_leaves_no_dead_letter(place: &Place) {
         let claimed = place.store.claim(place.claim(&thread, at(round * 20))).await.expect("no failure");
         assert_eq!(matches!(claimed, Claimed::Dead), round == 3);
     }
-    assert_eq!(place.store.overview().await.expect("counts").dead_letters, 1);
+    assert_eq!(place.store.counts().await.expect("counts").dead_letters, 1);
     assert_eq!(place.store.cancel(&thread, &operator(), at(80)).await.expect("accepted"), Cancelled::Now);
-    assert_eq!(place.store.overview().await.expect("counts").dead_letters, 0);
+    assert_eq!(place.store.counts().await.expect("counts").dead_letters, 0);
 }
 
 async fn what_became_of_another_threads_point_is_not_told(place: &Place) {

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions};
 use tempfile::TempDir;
 
 use super::place::Backend;
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, redis};
 
 struct Sqlite {
     dir: TempDir,
@@ -18,8 +18,17 @@ struct Sqlite {
 }
 
 pub(crate) async fn open() -> Box<dyn Backend> {
+    opened(|store| store).await
+}
+
+/// A store whose messages go into the outbox.
+pub(crate) async fn open_with_outbox() -> Box<dyn Backend> {
+    opened(|store| store.through(redis::nowhere())).await
+}
+
+async fn opened(as_it_is: impl FnOnce(SqlStore) -> SqlStore) -> Box<dyn Backend> {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let store = SqlStore::open(&dir.path().join("contract.db")).await.expect("the store opens");
+    let store = as_it_is(SqlStore::open(&dir.path().join("contract.db")).await.expect("the store opens"));
     over(dir, "contract.db", store)
 }
 
@@ -46,6 +55,10 @@ impl Backend for Sqlite {
             .fetch_all(&mut self.raw().await)
             .await
             .expect("the queue reads")
+    }
+
+    fn inserts_job(&self, id: &str, due: i64) -> String {
+        format!("INSERT INTO Jobs (job, id, job_type, run_at) VALUES (x'00', '{id}', 'advance', {due})")
     }
 
     async fn execute(&self, statement: &str) -> u64 {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::question::approval;
+use countersign_worker::queue::JobKind;
 use countersign_worker::store::Due;
-use countersign_worker::store::commands::{CreateThread, RestAs};
+use countersign_worker::store::commands::{CreateThread, RestAs, Serves};
 use serde_json::json;
 
 use super::place::{Place, at};
@@ -21,12 +22,13 @@ contract!(
     a_delivery_of_a_dead_process_is_found_after_recovery,
     finding_changes_nothing_and_pages_get_through_to_the_last,
     a_page_holds_the_oldest_of_both_kinds,
+    only_what_is_served_is_found,
 );
 
 const GRACE: Duration = Duration::from_secs(2);
 
 async fn found(place: &Place, seconds: i64) -> Vec<Due> {
-    place.store.sweep(at(seconds), GRACE, 100).await.expect("swept")
+    place.store.sweep(&Serves::default(), at(seconds), GRACE, 100).await.expect("swept")
 }
 
 async fn a_queued_thread_is_found_after_the_grace(place: &Place) {
@@ -101,7 +103,7 @@ async fn finding_changes_nothing_and_pages_get_through_to_the_last(place: &Place
         let create = place.create(&format!("t-{:02}", 24 - number), at(number));
         place.store.create(CreateThread { now: at(number), ..create }).await.expect("created");
     }
-    let sweep = async || place.store.sweep(at(1000), GRACE, 10).await.expect("swept");
+    let sweep = async || place.store.sweep(&Serves::default(), at(1000), GRACE, 10).await.expect("swept");
     let first = sweep().await;
     assert_eq!(first.len(), 10);
     assert_eq!(first[0], Due::Thread(ThreadId::parse("t-24").expect("an id")), "oldest first");
@@ -126,7 +128,23 @@ async fn a_page_holds_the_oldest_of_both_kinds(place: &Place) {
     for number in 0..5 {
         place.store.create(place.create(&format!("t-{number}"), at(10 + number))).await.expect("created");
     }
-    let page = place.store.sweep(at(1000), GRACE, 3).await.expect("swept");
+    let page = place.store.sweep(&Serves::default(), at(1000), GRACE, 3).await.expect("swept");
     let threads = ["t-0", "t-1"].map(|id| Due::Thread(ThreadId::parse(id).expect("an id")));
     assert_eq!(page, [vec![due], threads.into()].concat());
+}
+
+async fn only_what_is_served_is_found(place: &Place) {
+    let mut threads = Vec::new();
+    for (number, graph) in ["a", "b", "a"].into_iter().enumerate() {
+        let command = place.create(&format!("t-{number}"), at(number.try_into().expect("few")));
+        threads.push(Due::Thread(command.thread.clone()));
+        place.store.create(CreateThread { graph: graph.to_owned(), ..command }).await.expect("created");
+    }
+    let of = |graphs: &[&str]| Serves::default().of(Some(graphs.iter().map(|graph| (*graph).to_owned()).collect()));
+    let find = async |serves: &Serves| place.store.sweep(serves, at(100), GRACE, 100).await.expect("swept");
+    assert_eq!(find(&Serves::default()).await, threads);
+    assert_eq!(find(&of(&["a"])).await, [threads[0].clone(), threads[2].clone()]);
+    assert_eq!(find(&of(&["b", "c"])).await, [threads[1].clone()]);
+    assert_eq!(find(&of(&[])).await, []);
+    assert_eq!(find(&Serves::kinds(&[JobKind::Deliver])).await, []);
 }

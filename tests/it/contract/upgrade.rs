@@ -5,6 +5,7 @@ use std::path::Path;
 
 use countersign_kernel::principal::Principal;
 use countersign_worker::store::commands::IdempotencyEntry;
+use countersign_worker::store::Overviews as _;
 use countersign_worker::store::views::{InterruptFilter, ThreadFilter};
 use countersign_worker::store::{SqlStore, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -137,7 +138,7 @@ async fn what_an_old_file_holds_is_read_as_before() {
     let steps = store.steps_since(&thread("batch"), &store.head(&thread("batch")).await.expect("there")).await;
     assert_eq!(steps.expect("found").len(), 3);
     assert_eq!(store.history(&thread("asks-finance"), None, None, 10).await.expect("there").len(), 2);
-    let overview = store.overview().await.expect("counts");
+    let overview = store.counts().await.expect("counts");
     assert_eq!((overview.requests_open, overview.dead_letters), (5, 8));
     let token = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
     assert!(store.token(token).await.expect("known").is_some());

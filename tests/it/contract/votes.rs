@@ -142,10 +142,10 @@ async fn the_same_vote_again_says_how_many_count_with_it(place: &Place) {
 
 async fn a_decided_request_is_in_nobodys_inbox(place: &Place) {
     let (_, id) = place.asking("t", approval("Pay?").to(role("manager"))).await;
-    assert_eq!(place.store.overview().await.expect("counts").requests_open, 1);
+    assert_eq!(place.store.counts().await.expect("counts").requests_open, 1);
     let vote = place.vote(&id, &ann(), &["manager"], json!({"approved": true}));
     place.store.record_vote(vote).await.expect("accepted");
-    let overview = place.store.overview().await.expect("counts");
+    let overview = place.store.counts().await.expect("counts");
     assert_eq!((overview.requests_open, overview.oldest_open_request), (0, None));
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::kit::Place;
 
-const ROUTES: [&str; 25] = [
+const ROUTES: [&str; 40] = [
     "get /api/v1/threads",
     "post /api/v1/threads",
     "get /api/v1/threads/{id}",
@@ -25,12 +25,27 @@ const ROUTES: [&str; 25] = [
     "get /api/v1/interrupts/{id}",
     "post /api/v1/interrupts/{id}/answer",
     "get /api/v1/interrupts/{id}/deliveries",
+    "post /api/v1/resume",
     "get /api/v1/overview",
     "get /api/v1/graphs",
+    "get /api/v1/pauses",
+    "put /api/v1/pauses/graphs/{graph}",
+    "delete /api/v1/pauses/graphs/{graph}",
+    "put /api/v1/pauses/graphs/{graph}/nodes/{node}",
+    "delete /api/v1/pauses/graphs/{graph}/nodes/{node}",
+    "put /api/v1/pauses/channels/{channel}",
+    "delete /api/v1/pauses/channels/{channel}",
+    "get /api/v1/operations",
+    "get /api/v1/limits",
+    "put /api/v1/limits/{graph}",
+    "delete /api/v1/limits/{graph}",
+    "get /api/v1/dead-letters",
+    "post /api/v1/dead-letters/retry",
     "get /api/v1/tokens",
     "put /api/v1/tokens/{name}",
     "delete /api/v1/tokens/{name}",
     "post /api/v1/sign-in-links",
+    "get /metrics",
     "get /health/live",
     "get /health/ready",
 ];

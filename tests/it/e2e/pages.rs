@@ -8,7 +8,7 @@ use super::kit::{Api, Place, Reply};
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 /// The hidden fields of a form on a page.
-fn hidden(page: &str) -> String {
+pub(super) fn hidden(page: &str) -> String {
     let mut fields = Vec::new();
     for input in page.split("<input type=\"hidden\" name=\"").skip(1) {
         let (name, rest) = input.split_once('"').expect("a name");
@@ -19,7 +19,7 @@ fn hidden(page: &str) -> String {
     fields.join("&")
 }
 
-async fn press(api: &Api, path: &str, form: &str) -> Reply {
+pub(super) async fn press(api: &Api, path: &str, form: &str) -> Reply {
     api.send(Method::POST, path, &[FORM], form.as_bytes().to_vec()).await
 }
 

@@ -24,12 +24,12 @@ fn yes() -> Value {
 
 /// A folder whose program works on this database, and gives up on a dead
 /// process soon.
-fn on(database: &Database) -> Place {
+pub(super) fn on(database: &Database) -> Place {
     Place::new().with("COUNTERSIGN_STORE_URL", database.url()).with("COUNTERSIGN_WORKER_LEASE_SECONDS", "2")
 }
 
 /// Starts `countersign worker` and waits until it works.
-async fn worker(place: &Place, words: &[&str]) -> Child {
+pub(super) async fn worker(place: &Place, words: &[&str]) -> Child {
     let mut child = place.start(&[&["worker"], words].concat());
     let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
     let line = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("readable");

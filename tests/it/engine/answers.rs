@@ -14,6 +14,15 @@ engine!(
     parked_threads_hold_nothing,
     new_input_starts_a_finished_thread_anew,
 );
+with_redis!(
+    a_flow_runs_to_its_end,
+    an_answer_resumes_exactly_its_point,
+    answers_that_come_together_are_one_resume,
+    an_answer_to_a_running_thread_is_taken_up_at_its_park,
+    a_finished_sibling_of_a_question_is_not_run_again,
+    parked_threads_hold_nothing,
+    new_input_starts_a_finished_thread_anew,
+);
 
 async fn a_flow_runs_to_its_end() {
     let (runs, gate) = (Runs::default(), Gate::closed());

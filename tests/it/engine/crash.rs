@@ -14,6 +14,15 @@ engine!(
     a_point_that_closed_before_a_crash_is_not_left_open,
     a_graceful_stop_lets_the_superstep_finish_and_gives_the_thread_back,
 );
+with_redis!(
+    an_answer_survives_a_crash_before_anybody_took_it_up,
+    finished_siblings_survive_a_crash_of_the_superstep,
+    a_step_is_not_repeated_after_a_crash_of_its_node,
+    a_thread_that_kills_its_process_is_held_in_the_end,
+    parking_again_and_again_costs_no_attempts,
+    a_point_that_closed_before_a_crash_is_not_left_open,
+    a_graceful_stop_lets_the_superstep_finish_and_gives_the_thread_back,
+);
 
 fn world(runs: &Runs, gate: &Gate, nodes: &'static [(&'static str, Does)]) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());

@@ -2,6 +2,7 @@
 
 use countersign_kernel::ports::{DeliveryError, Receipt};
 use countersign_worker::store::Store;
+use countersign_worker::store::Overviews as _;
 use countersign_worker::store::views::DeliveryView;
 use serde_json::json;
 
@@ -9,6 +10,14 @@ use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Outbox, Runs, TestEngine, World, ann, bob, eventually};
 
 engine!(
+    each_manager_is_told_once,
+    a_delivery_that_can_be_tried_again_is,
+    a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_on,
+    a_delivery_is_given_up_after_its_attempts,
+    a_sender_that_died_sends_again_and_says_so,
+    nobody_is_told_of_what_was_decided_meanwhile,
+);
+with_redis!(
     each_manager_is_told_once,
     a_delivery_that_can_be_tried_again_is,
     a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_on,
@@ -78,7 +87,7 @@ async fn a_delivery_that_fails_for_good_is_a_dead_letter_and_the_request_waits_o
     let open = engine.parked(&thread).await;
     let failed = ended(&engine, "failed", 2).await;
     assert!(failed.iter().all(|view| view.attempts == 1 && view.detail.as_deref() == Some("550 unknown")));
-    assert_eq!(engine.store.overview().await.expect("counts").dead_letters, 2);
+    assert_eq!(engine.store.counts().await.expect("counts").dead_letters, 2);
     let actions: Vec<_> =
         engine.store.audit(&thread).await.expect("there").into_iter().map(|entry| entry.action).collect();
     assert_eq!(actions, ["started", "delivery_failed", "delivery_failed"]);

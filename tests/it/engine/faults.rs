@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use countersign_kernel::context::Slot;
 use countersign_kernel::graph::{CompiledGraph, START};
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::node::NodeError;
+use countersign_kernel::question::{OnDeadline, approval};
 use countersign_kernel::state::Writes;
 use countersign_worker::engine::{RequestError, Started};
+use countersign_worker::store::commands::IdempotencyEntry;
 use countersign_worker::store::{Refusal, Store, StoreError};
 use futures_util::stream::{self, StreamExt};
 use proptest::prelude::*;
@@ -24,6 +27,7 @@ engine!(
     a_process_that_dies_at_any_write_of_sent_graphs_costs_nothing,
     a_process_that_dies_at_any_write_of_a_body_that_calls_graphs_costs_nothing,
     a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothing,
+    a_process_that_dies_at_any_write_around_sleeps_deadlines_and_signals_costs_nothing,
 );
 
 /// A checkpoint: superstep, source, state and next nodes.
@@ -72,13 +76,19 @@ async fn play(graph: &Flow, fate: Fate) -> Played {
                 engine = world.engine().await;
                 false
             }
-            ended = one_more(&engine, &thread, &runs) => ended,
+            // The last write can be read before whoever made it has died of it.
+            ended = async {
+                let ended = one_more(&engine, &thread, &runs).await;
+                if ended {
+                    engine.idles().await;
+                }
+                ended
+            } => ended,
         };
         if ended {
             break;
         }
     }
-    engine.idles().await;
     let end = end_of(&world, &engine, &thread).await;
     let (effects, bodies): (Vec<_>, Vec<_>) = runs.all().into_iter().partition(|(name, _)| name.contains(' '));
     let mut keys: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -107,8 +117,25 @@ async fn one_more(engine: &TestEngine, thread: &ThreadId, runs: &Runs) -> bool {
     .await;
     let mut open = rested.interrupts;
     open.sort_by(|a, b| a.address.cmp(&b.address));
+    let any = !open.is_empty();
+    // What waits for time needs nobody.
+    open.retain(|view| view.deadline.is_none());
     match (rested.summary.status.as_str(), open.first()) {
         ("succeeded", _) => return true,
+        ("parked", None) if any => tokio::time::sleep(Duration::from_millis(1)).await,
+        ("parked" | "failed", Some(view)) if view.kind == "signal" => {
+            // Whoever dies hears nothing, and sends it again under the same key.
+            let entry = IdempotencyEntry {
+                scope: "test".into(),
+                key: view.id.as_str().into(),
+                request_hash: "the same".into(),
+                status: 202,
+                body: "{}".into(),
+            };
+            let payload = view.payload.clone();
+            let sent = engine.engine.signal(thread, "go", payload, &operator(), Some(entry)).await;
+            sent.expect("accepted");
+        }
         ("failed", None) => {
             runs.hit("mended");
             engine.engine.retry(thread, &operator()).await.expect("accepted");
@@ -291,6 +318,46 @@ fn stopping(runs: &Runs) -> CompiledGraph {
 
 async fn a_process_that_dies_at_any_write_between_stops_and_failures_costs_nothing() {
     survives(stopping).await;
+}
+
+/// Sleeps, a deadline and signals, in the thread and in a graph inside it.
+fn waiting(runs: &Runs) -> CompiledGraph {
+    const SHORT: Duration = Duration::from_millis(2);
+    let inner = part("inner", |g| {
+        let sleeps = with(runs, |cx, runs| async move {
+            runs.hit("inside");
+            cx.sleep(SHORT).await?;
+            let said: Value = cx.signal("go").await?;
+            Ok(got("inside", &said))
+        });
+        g.node("sleeps", sleeps).node("end", pays_at_once("end", runs)).edge(START, "sleeps").edge("sleeps", "end");
+    });
+    flow("flow", |g| {
+        let waits = with(runs, |cx, runs| async move {
+            let runs = &runs;
+            runs.hit("waits");
+            let effect = async |key| {
+                runs.hit(format!("before {key}"));
+                Ok::<_, NodeError>(())
+            };
+            cx.step("before", effect).await?;
+            cx.sleep(SHORT).await?;
+            cx.signal::<Value>("go").await?;
+            let unheard: Option<Value> = cx.signal_within("unheard", SHORT).await?;
+            Ok(got("waits", &json!(unheard)))
+        });
+        let decides = with(runs, |cx, runs| async move {
+            runs.hit("decides");
+            let decision = cx.ask(approval("Pay?").within(SHORT, OnDeadline::Reject)).await?;
+            Ok(got("decides", &json!(decision)))
+        });
+        g.node("waits", waits).node("decides", decides).subgraph("inner", inner).node("pays", pays("pays", runs));
+        g.edge(START, "waits").edge("waits", "decides").edge("waits", "inner").edge("waits", "pays");
+    })
+}
+
+async fn a_process_that_dies_at_any_write_around_sleeps_deadlines_and_signals_costs_nothing() {
+    survives(waiting).await;
 }
 
 proptest! {

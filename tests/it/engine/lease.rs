@@ -19,6 +19,10 @@ engine!(
     a_long_body_keeps_its_lease,
     whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,
 );
+with_redis!(
+    a_long_body_keeps_its_lease,
+    whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,
+);
 
 fn world(runs: &Runs, gate: &Gate, does: Does) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
@@ -31,6 +35,7 @@ async fn steal(engine: &TestEngine, thread: &ThreadId) -> Box<Activation> {
     let claim = Claim {
         thread: thread.clone(),
         worker: "thief".into(),
+        graphs: None,
         lease_until: now.after(Duration::from_secs(24 * 3600)),
         jobs: Vec::new(),
         max_attempts: 5,

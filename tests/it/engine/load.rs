@@ -7,6 +7,10 @@ use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Runs, World, ann, eventually};
 
 engine!(two_hundred_threads_at_once_all_finish, a_hundred_threads_answered_as_they_park_all_finish,);
+with_redis!(
+    two_hundred_threads_at_once_all_finish,
+    a_hundred_threads_answered_as_they_park_all_finish,
+);
 
 fn world(runs: &Runs, nodes: &'static [(&'static str, Does)]) -> World {
     let runs = runs.clone();
@@ -19,7 +23,7 @@ async fn two_hundred_threads_at_once_all_finish() {
     let engine = world.engine().await;
     let threads = join_all((0..200).map(|_| engine.start("flow", json!({})))).await;
     eventually("all finish", async || {
-        let counts = engine.engine.store().overview().await.expect("counts").threads;
+        let counts = engine.engine.store().counts().await.expect("counts").threads;
         (counts == [("succeeded".to_owned(), 200)]).then_some(())
     })
     .await;

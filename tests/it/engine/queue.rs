@@ -11,6 +11,11 @@ engine!(
     messages_that_come_twice_find_nothing_to_do,
     with_the_whole_queue_lost_in_the_middle_every_thread_finishes,
 );
+with_redis!(
+    the_carrier_brings_what_an_earlier_process_left,
+    messages_that_come_twice_find_nothing_to_do,
+    with_the_whole_queue_lost_in_the_middle_every_thread_finishes,
+);
 
 fn world(runs: &Runs, gate: &Gate, nodes: &'static [(&'static str, Does)]) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
@@ -86,7 +91,9 @@ async fn with_the_whole_queue_lost_in_the_middle_every_thread_finishes() {
 
 #[tokio::test]
 async fn a_process_that_runs_threads_is_told_what_another_was_asked() {
-    On::Postgres.run(is_told_what_another_was_asked()).await;
+    for on in [On::Postgres, On::Redis] {
+        on.run(is_told_what_another_was_asked()).await;
+    }
 }
 
 async fn is_told_what_another_was_asked() {

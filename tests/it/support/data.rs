@@ -10,12 +10,15 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::postgres::Database;
+use super::redis::RedisPlace;
 
 /// Which database a test of the engine runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
     Sqlite,
     Postgres,
+    /// Postgres, and a Redis that carries the messages.
+    Redis,
 }
 
 tokio::task_local! {
@@ -23,6 +26,7 @@ tokio::task_local! {
 }
 
 impl On {
+    /// The databases. What carries messages makes no difference to most.
     pub(crate) const EACH: [Self; 2] = [Self::Sqlite, Self::Postgres];
 
     /// One of so many deaths is tried where a test goes through all: on Postgres
@@ -31,7 +35,7 @@ impl On {
     pub(crate) fn one_of() -> u32 {
         match Self::now() {
             Self::Sqlite => 1,
-            Self::Postgres => 7,
+            Self::Postgres | Self::Redis => 7,
         }
     }
 
@@ -51,6 +55,8 @@ pub(crate) enum Data {
     Sqlite(TempDir),
     /// Made when it is first used.
     Postgres(OnceCell<Database>),
+    /// Messages go through this Redis.
+    Redis(OnceCell<Database>, RedisPlace),
 }
 
 /// Connections of each store: as few as let a request meet an activation.
@@ -64,7 +70,7 @@ macro_rules! raw {
                 let mut $conn = $data.file_opened().await;
                 $what
             }
-            Data::Postgres(database) => {
+            Data::Postgres(database) | Data::Redis(database, _) => {
                 let url = database.get_or_init(Database::fresh).await.url();
                 let mut $conn = PgConnection::connect(url).await.expect("the database opens");
                 $what
@@ -79,12 +85,13 @@ impl Data {
         match On::now() {
             On::Sqlite => Self::Sqlite(tempfile::tempdir().expect("a temporary folder")),
             On::Postgres => Self::Postgres(OnceCell::new()),
+            On::Redis => Self::Redis(OnceCell::new(), RedisPlace::fresh()),
         }
     }
 
     /// Waits until no process is left that may still write.
     pub(crate) async fn left(&self) {
-        if let Self::Postgres(database) = self
+        if let Self::Postgres(database) | Self::Redis(database, _) = self
             && let Some(database) = database.get()
         {
             database.left().await;
@@ -95,13 +102,20 @@ impl Data {
     pub(crate) async fn open(&self) -> impl Future<Output = Result<SqlStore, StoreError>> + Send + use<> {
         let place = match self {
             Self::Sqlite(_) => Ok(self.file()),
-            Self::Postgres(database) => Err(database.get_or_init(Database::fresh).await.url().to_owned()),
-        };
-        async move {
-            match place {
-                Ok(file) => SqlStore::open(&file).await,
-                Err(url) => SqlStore::connect(&url, CONNECTIONS).await,
+            Self::Postgres(database) | Self::Redis(database, _) => {
+                Err(database.get_or_init(Database::fresh).await.url().to_owned())
             }
+        };
+        let redis = self.redis().map(RedisPlace::carrier);
+        async move {
+            let store = match place {
+                Ok(file) => SqlStore::open(&file).await?,
+                Err(url) => SqlStore::connect(&url, CONNECTIONS).await?,
+            };
+            Ok(match redis {
+                Some(redis) => store.through(redis),
+                None => store,
+            })
         }
     }
 
@@ -117,6 +131,23 @@ impl Data {
         match self {
             Self::Sqlite(_) => "Jobs",
             Self::Postgres(_) => "apalis.jobs",
+            Self::Redis(..) => "outbox",
+        }
+    }
+
+    /// What carries messages, if it is not the database.
+    pub(crate) fn redis(&self) -> Option<&RedisPlace> {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => None,
+            Self::Redis(_, redis) => Some(redis),
+        }
+    }
+
+    /// The same with another Redis.
+    pub(crate) fn over(self, redis: RedisPlace) -> Self {
+        match self {
+            Self::Postgres(database) | Self::Redis(database, _) => Self::Redis(database, redis),
+            Self::Sqlite(_) => panic!("a test says by `On::Redis` what it runs on"),
         }
     }
 

@@ -76,6 +76,13 @@ fn template() -> String {
         include_str!("../../../migrations/postgres/0001_initial.sql"),
         include_str!("../../../migrations/postgres/0002_frames.sql"),
         include_str!("../../../migrations/postgres/0003_events.sql"),
+        include_str!("../../../migrations/postgres/0004_outbox.sql"),
+        include_str!("../../../migrations/postgres/0005_timers.sql"),
+        include_str!("../../../migrations/postgres/0006_signals.sql"),
+        include_str!("../../../migrations/postgres/0007_schedules.sql"),
+        include_str!("../../../migrations/postgres/0008_workers.sql"),
+        include_str!("../../../migrations/postgres/0009_controls.sql"),
+        include_str!("../../../migrations/postgres/0010_retention.sql"),
     ] {
         for byte in text.bytes() {
             digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::data::Data;
 use super::faulty::Faulty;
-use super::{Fate, Outbox, People, ann, eventually, eventually_or};
+use super::redis::RedisPlace;
+use super::{Ahead, Fate, Outbox, People, ann, eventually, eventually_or};
 
 /// Long enough never to come in a test.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -37,6 +38,8 @@ pub(crate) struct World {
     pub(crate) config: EngineConfig,
     pub(crate) carrier: bool,
     pub(crate) outbox: Outbox,
+    /// What its processes take for the time.
+    pub(crate) clock: Ahead,
     recovers: bool,
     fate: Fate,
 }
@@ -55,6 +58,7 @@ impl World {
             },
             carrier: false,
             outbox: Outbox::taking(),
+            clock: Ahead::default(),
             recovers: true,
             fate: Fate::kind(),
         }
@@ -86,6 +90,16 @@ impl World {
     pub(crate) fn meeting(mut self, fate: &Fate) -> Self {
         self.fate = fate.clone();
         self
+    }
+
+    /// Its messages go through this Redis.
+    pub(crate) fn over(self, redis: RedisPlace) -> Self {
+        Self { data: self.data.over(redis), ..self }
+    }
+
+    /// What carries its messages.
+    pub(crate) fn redis(&self) -> &RedisPlace {
+        self.data.redis().expect("a world of `On::Redis`")
     }
 
     /// With the data file that the statements make.
@@ -140,7 +154,7 @@ impl World {
             graphs: (self.graphs)(),
             directory: Arc::new(People),
             channels: vec![Arc::new(self.outbox.clone()) as Arc<dyn Channel>],
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(self.clock.clone()),
             ids: Arc::new(SystemIds),
             worker: SystemIds.uuid(),
             config: self.config.clone(),

@@ -1,7 +1,7 @@
 //! One attempt to deliver one message.
 
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use countersign_kernel::ids::{DeliveryId, ThreadId};
 use countersign_kernel::ports::{Channel, DeliveryError, Notice, Receipt};
@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use super::Engine;
 use crate::queue::JobId;
 use crate::store::commands::DeliveryEnd;
+use crate::tally::{Count, Timed};
 
 /// Longest delay between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(3600);
@@ -54,7 +55,7 @@ impl Engine {
         let Some(task) = self.inner.store.take_delivery(thread, delivery, job, until, now).await? else {
             return Ok(());
         };
-        let attempt = task.notice.attempt;
+        let (attempt, began) = (task.notice.attempt, Instant::now());
         let sent = match self.inner.channels.get(&task.channel) {
             // An attempt that takes its worker with it says nothing of itself.
             _ if attempt > self.inner.config.delivery_attempts => Err(DeliveryError {
@@ -67,6 +68,8 @@ impl Engine {
                 retryable: false,
             }),
         };
+        let tally = self.inner.store.tally();
+        tally.took(Timed::Delivery, began.elapsed());
         let now = self.inner.clock.now();
         let end = match sent {
             Ok(receipt) => DeliveryEnd::Sent { detail: receipt.detail },
@@ -82,7 +85,14 @@ impl Engine {
             }
             DeliveryEnd::Failed { error } => tracing::error!(%thread, %delivery, attempt, error, "delivery failed"),
         }
-        self.inner.store.finish_delivery(thread, delivery, end, job, now).await
+        let count = match &end {
+            DeliveryEnd::Sent { .. } => Count::Delivered,
+            DeliveryEnd::Retry { .. } => Count::DeliveryRetries,
+            DeliveryEnd::Failed { .. } => Count::DeliveriesFailed,
+        };
+        self.inner.store.finish_delivery(thread, delivery, end, job, now).await?;
+        tally.add(count);
+        Ok(())
     }
 
     /// Doubles from the configured delay, with up to a fifth of jitter.

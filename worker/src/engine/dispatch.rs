@@ -1,6 +1,6 @@
 //! From messages to running tasks, each thread and delivery once at a time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use countersign_kernel::ids::{DeliveryId, ThreadId};
@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Active, Engine, lock};
 use crate::queue::{JobId, JobKind, Message, Receiver};
+use crate::store::controls::turn;
 
 /// Most pieces of work that wait in memory; beyond that they wait in the
 /// store, where the sweep finds them.
@@ -34,11 +35,13 @@ impl Work {
 /// Work that waits in memory, with the jobs that asked for it.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    threads: VecDeque<ThreadId>,
+    /// By their turn, and among equals by when they came.
+    threads: BTreeMap<(i64, u64), ThreadId>,
+    came: u64,
     deliveries: VecDeque<(ThreadId, DeliveryId)>,
     jobs: HashMap<Work, Vec<JobId>>,
     /// Being run now; work that comes in for it meanwhile runs once more after.
-    running: HashMap<Work, bool>,
+    running: HashMap<Work, Option<i64>>,
 }
 
 impl Waiting {
@@ -51,44 +54,53 @@ impl Waiting {
         self.len() + self.running.keys().filter(|work| matches!(work, Work::Thread(_))).count()
     }
 
-    fn add(&mut self, work: Work, job: Option<JobId>) {
+    /// How much is run, and how much waits.
+    pub(super) fn load(&self) -> (u64, u64) {
+        (self.running.len() as u64, self.len() as u64)
+    }
+
+    fn add(&mut self, work: Work, turn: i64, job: Option<JobId>) {
         if let Some(jobs) = self.jobs.get_mut(&work) {
             jobs.extend(job);
             return;
         }
         self.jobs.insert(work.clone(), job.into_iter().collect());
         if let Some(again) = self.running.get_mut(&work) {
-            *again = true;
+            *again = Some(turn);
             return;
         }
-        self.enqueue(work);
+        self.enqueue(work, turn);
     }
 
-    fn enqueue(&mut self, work: Work) {
+    fn enqueue(&mut self, work: Work, turn: i64) {
         match work {
-            Work::Thread(thread) => self.threads.push_back(thread),
+            Work::Thread(thread) => {
+                self.came += 1;
+                self.threads.insert((turn, self.came), thread);
+            }
             Work::Delivery(thread, delivery) => self.deliveries.push_back((thread, delivery)),
         }
     }
 
     fn take(&mut self, kind: JobKind) -> Option<(Work, Vec<JobId>)> {
         let work = match kind {
-            JobKind::Advance => Work::Thread(self.threads.pop_front()?),
+            JobKind::Advance => Work::Thread(self.threads.pop_first()?.1),
             JobKind::Deliver => {
                 let (thread, delivery) = self.deliveries.pop_front()?;
                 Work::Delivery(thread, delivery)
             }
+            JobKind::Timer => return None,
         };
         let jobs = self.jobs.remove(&work).unwrap_or_default();
-        self.running.insert(work.clone(), false);
+        self.running.insert(work.clone(), None);
         Some((work, jobs))
     }
 
     /// Returns whether there is something to run now.
     fn done(&mut self, work: Work) -> bool {
         match self.running.remove(&work) {
-            Some(true) => {
-                self.enqueue(work);
+            Some(Some(turn)) => {
+                self.enqueue(work, turn);
                 true
             }
             _ => false,
@@ -100,6 +112,7 @@ impl Engine {
     /// Takes a message. Never waits; `false` when there is no room in memory, or
     /// it is for other processes to do.
     pub(super) fn dispatch(&self, message: Message) -> bool {
+        let turn = turn(self.inner.clock.now(), message.priority());
         let work = match (message.kind, message.subject) {
             (JobKind::Advance, _) => Work::Thread(message.thread),
             (JobKind::Deliver, Some(subject)) => match DeliveryId::parse(subject) {
@@ -113,12 +126,18 @@ impl Engine {
                 tracing::error!(job = %message.id, "a deliver job names no delivery");
                 return true;
             }
+            // Timers are looked for, not carried.
+            (JobKind::Timer, _) => return true,
         };
-        self.add(work, Some(message.id))
+        self.add_in_turn(work, turn, Some(message.id))
     }
 
     pub(super) fn add(&self, work: Work, job: Option<JobId>) -> bool {
-        if self.inner.stop.is_cancelled() || !self.inner.config.kinds.contains(&work.kind()) {
+        self.add_in_turn(work, self.inner.clock.now().as_micros(), job)
+    }
+
+    fn add_in_turn(&self, work: Work, turn: i64, job: Option<JobId>) -> bool {
+        if self.inner.stop.is_cancelled() || !self.inner.config.serves.kinds.contains(&work.kind()) {
             return false;
         }
         {
@@ -126,7 +145,7 @@ impl Engine {
             if waiting.len() >= WAITING_MAX {
                 return false;
             }
-            waiting.add(work, job);
+            waiting.add(work, turn, job);
         }
         self.inner.news.notify_waiters();
         true
@@ -137,12 +156,18 @@ impl Engine {
     /// their threads back.
     pub async fn run(&self, shutdown: CancellationToken) {
         let stop = self.inner.stop.clone();
+        if let Err(error) = self.learn(self.inner.clock.now()).await {
+            tracing::error!(%error, "this process knows of no pauses yet; it asks again with each sweep");
+        }
         let loops = [
             tokio::spawn(self.clone().work(JobKind::Advance, self.inner.config.concurrency)),
             tokio::spawn(self.clone().work(JobKind::Deliver, self.inner.config.deliveries)),
             tokio::spawn(self.clone().sweep()),
+            tokio::spawn(self.clone().watch_timers()),
+            tokio::spawn(self.clone().take_turns()),
             tokio::spawn(self.clone().renew()),
             tokio::spawn(self.clone().tidy()),
+            tokio::spawn(self.clone().beat()),
         ];
         shutdown.cancelled().await;
         stop.cancel();
@@ -153,6 +178,7 @@ impl Engine {
         for task in loops {
             task.abort();
         }
+        self.leave().await;
     }
 
     async fn work(self, kind: JobKind, room: usize) {
@@ -215,5 +241,9 @@ impl Receiver for Engine {
     fn receive(&self, message: Message) {
         // Without room the row stays as it is; the sweep finds the work.
         let _ = self.dispatch(message);
+    }
+
+    fn look(&self) {
+        self.inner.called.notify_one();
     }
 }

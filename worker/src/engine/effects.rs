@@ -20,6 +20,7 @@ use crate::store::commands::{
     Fence, FrameCommit, FrameFlush, FrameOwner, KeyAt, KeyIndex, LoadedFrame, NewCheckpoint, StepResult,
 };
 use crate::store::{AppendEvents, Event, Store, StoreError, What};
+use crate::tally::Count;
 
 /// Where the rows of a frame stand.
 #[derive(Debug, Clone, Default)]
@@ -225,7 +226,12 @@ impl Effects for StoreEffects {
         let commit = frame_commit(&self.rows, (self.seq, &self.head), &frame, &step);
         let (thread, fence, now) = (self.thread.clone(), self.fence, self.clock.now());
         let events = self.events_of(&commit, now);
-        self.store.flush_frame(FrameFlush { thread, fence, commit, events, now }).await.map_err(lost)
+        let advances = commit.checkpoint.is_some();
+        self.store.flush_frame(FrameFlush { thread, fence, commit, events, now }).await.map_err(lost)?;
+        if advances {
+            self.store.tally().add(Count::Supersteps);
+        }
+        Ok(())
     }
 
     async fn emit(&self, occurrence: &Address, event: &Value) -> Result<(), EffectError> {

@@ -6,16 +6,24 @@
 //! timer, no connection.
 
 mod activation;
+mod batch;
+mod beat;
 mod check;
+mod controls;
+mod dead_letters;
 mod deliver;
 mod dispatch;
 mod effects;
 mod gather;
 mod moves;
 mod requests;
+mod retention;
 mod restore;
+mod schedules;
+mod signals;
 mod start;
 mod sweep;
+mod timers;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,20 +39,25 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::batch::{BatchOutcome, Together};
+pub use self::beat::About;
+pub use self::dead_letters::{RETRY_MAX, Retried};
 pub use self::check::{Checked, Unfit};
 pub use self::moves::{EditReply, EditRequest, Edited, ReplayRequest};
+pub use self::schedules::ScheduleError;
+pub use self::start::StartRequest;
 pub use self::requests::{Reply, RequestError, ResumeRequest, Started, VoteRequest};
 pub use self::view::{FrameState, ThreadView};
 use crate::queue::{JobId, JobKind, Message, Wake};
 use crate::store::Store;
-use crate::store::commands::Fence;
+use crate::store::commands::{Fence, Serves};
 
 /// How an engine works. Durations and counts; the defaults suit a laptop.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// The kinds of jobs that this engine does; others are left to other
-    /// processes of the database.
-    pub kinds: Vec<JobKind>,
+    /// What this engine takes up; the rest is left to other processes of the
+    /// database.
+    pub serves: Serves,
     /// Threads that are run side by side.
     pub concurrency: usize,
     /// Deliveries that are attempted side by side.
@@ -65,18 +78,28 @@ pub struct EngineConfig {
     pub supersteps_per_run: u32,
     /// What is refused for its size.
     pub limits: Limits,
+    /// How many checkpoints of a thread are kept; about half as many more may be
+    /// there for a while. 0 keeps all.
+    pub keep_checkpoints: u32,
+    /// Flows with a number of their own.
+    pub keep_checkpoints_of: BTreeMap<String, u32>,
+    /// How long bodies of a thread that is being cancelled may go on before they
+    /// are dropped.
+    pub cancel_grace: Duration,
     /// How long a shutdown waits for running supersteps.
     pub shutdown_within: Duration,
     /// Whether events are kept for watchers (K22).
     pub events: bool,
     /// How long events are kept.
     pub keep_events: Duration,
+    /// What this process says of itself to others.
+    pub about: About,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
-            kinds: JobKind::ALL.to_vec(),
+            serves: Serves::default(),
             concurrency: 64,
             deliveries: 16,
             lease: Duration::from_secs(15),
@@ -89,9 +112,13 @@ impl Default for EngineConfig {
             delivery_backoff: Duration::from_secs(5),
             supersteps_per_run: 1000,
             limits: Limits::default(),
+            keep_checkpoints: 0,
+            keep_checkpoints_of: BTreeMap::new(),
+            cancel_grace: Duration::from_secs(10),
             shutdown_within: Duration::from_secs(10),
             events: true,
             keep_events: Duration::from_hours(7 * 24),
+            about: About::default(),
         }
     }
 }
@@ -134,6 +161,13 @@ struct Inner {
     wake: Wake,
     waiting: Mutex<dispatch::Waiting>,
     news: Notify,
+    /// Somebody left work to whoever looks for it.
+    called: Notify,
+    /// A point was opened that waits for an instant.
+    timed: Notify,
+    /// A place under a limit has become free.
+    freed: Notify,
+    standing: Mutex<Arc<controls::Standing>>,
     active: Mutex<HashMap<ThreadId, Active>>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -168,6 +202,10 @@ impl Engine {
             wake: Wake::new(),
             waiting: Mutex::default(),
             news: Notify::new(),
+            called: Notify::new(),
+            timed: Notify::new(),
+            freed: Notify::new(),
+            standing: Mutex::default(),
             active: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -25,6 +25,7 @@ use crate::store::commands::{
     StepGuard,
 };
 use crate::store::{Accepted, Refusal};
+use crate::tally::Count;
 
 /// An edit of the state, which makes a checkpoint and runs nothing.
 #[derive(Debug, Clone)]
@@ -215,6 +216,7 @@ impl Engine {
         match self.inner.store.move_thread(command).await? {
             Accepted::Replayed { status, body } => Ok(Started::Replayed { status, body }),
             Accepted::Committed(wake) => {
+                self.inner.store.tally().add(Count::RunsStarted);
                 messages.extend(wake);
                 messages.into_iter().for_each(|message| self.hand_over(message));
                 Ok(Started::New { thread: thread.clone(), run, status })

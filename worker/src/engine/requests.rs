@@ -15,6 +15,7 @@ use super::Engine;
 use super::restore::restore;
 use crate::store::commands::{IdempotencyEntry, RecordVote, ResumeThread, Via, Voted};
 use crate::store::{Accepted, Cancelled, Refusal, StoreError};
+use crate::tally::Count;
 
 /// Why a request was not carried out. Nothing of it happened.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +154,9 @@ impl Engine {
             }
             voted => voted?,
         };
+        if !voted.repeated {
+            self.inner.store.tally().add(Count::Answers);
+        }
         if let Some(message) = voted.wake.take() {
             self.hand_over(message);
         }
@@ -233,8 +237,11 @@ impl Engine {
             job: self.job(),
             now: self.inner.clock.now(),
         };
+        let answers = command.votes.len();
         let accepted = self.inner.store.resume(command, request.idempotency).await?;
         if let Accepted::Committed(wake) = &accepted {
+            self.inner.store.tally().add(Count::Resumes);
+            self.inner.store.tally().add_many(Count::Answers, answers);
             wake.iter().for_each(|message| self.hand_over(message.clone()));
         }
         Ok(accepted)
@@ -295,15 +302,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Cancels a thread, now or at its next commit.
+    /// Cancels a thread: now if it is at rest. Bodies that run are told, and
+    /// have a grace before they are dropped; other processes learn of it at
+    /// their next sweep.
     ///
     /// # Errors
     /// The thread has ended or does not exist.
     pub async fn cancel(&self, thread: &ThreadId, by: &Principal) -> Result<Cancelled, RequestError> {
-        Ok(self.inner.store.cancel(thread, by, self.inner.clock.now()).await?)
+        let cancelled = self.inner.store.cancel(thread, by, self.inner.clock.now()).await?;
+        if cancelled == Cancelled::Requested {
+            self.tell_of_cancel(thread);
+        }
+        Ok(cancelled)
     }
 
-    fn record(&self, vote: VoteRequest) -> RecordVote {
+    pub(super) fn record(&self, vote: VoteRequest) -> RecordVote {
         let roles = self.inner.directory.roles(&vote.principal);
         RecordVote {
             interrupt: vote.interrupt,

@@ -1,5 +1,7 @@
 //! What the engine does by the clock: sweeping and renewing.
 
+use std::time::Duration;
+
 use countersign_kernel::ids::ThreadId;
 use countersign_kernel::time::Timestamp;
 use tokio::time::{MissedTickBehavior, interval};
@@ -8,13 +10,16 @@ use super::dispatch::Work;
 use super::{Engine, lock};
 use crate::store::Due;
 use crate::store::commands::Fence;
+use crate::tally::Count;
 
 /// Most pieces of work that one sweep takes up.
 const SWEEP_MAX: u32 = 500;
 /// Most commits whose events are forgotten in one piece.
 const FORGET_MAX: u32 = 1_000;
 /// How often what has served its time is cleared.
-const TIDY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// How long calls are waited for that one sweep answers together.
+const CALLS_COLLAPSE: Duration = Duration::from_millis(5);
 
 impl Engine {
     /// Finds work whose message was lost, for as long as the engine runs. An
@@ -23,10 +28,22 @@ impl Engine {
         let mut tick = interval(self.inner.config.sweep_every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            let (now, grace) = (self.inner.clock.now(), self.inner.config.sweep_grace);
-            match self.inner.store.sweep_of(&self.inner.config.kinds, now, grace, SWEEP_MAX).await {
+            let grace = tokio::select! {
+                _ = tick.tick() => self.inner.config.sweep_grace,
+                () = self.inner.called.notified() => {
+                    // Calls come in swarms.
+                    tokio::time::sleep(CALLS_COLLAPSE).await;
+                    Duration::ZERO
+                }
+            };
+            let now = self.inner.clock.now();
+            let minded = async { self.learn(now).await.and(self.mind_cancels(now).await) };
+            if let Err(error) = minded.await {
+                tracing::error!(%error, "pauses and cancels were not looked for; the next sweep tries again");
+            }
+            match self.inner.store.sweep(&self.inner.config.serves, now, grace, SWEEP_MAX).await {
                 Ok(due) => {
+                    self.inner.store.tally().add_many(Count::Swept, due.len());
                     for due in due {
                         let work = match due {
                             Due::Thread(thread) => Work::Thread(thread),
@@ -44,8 +61,10 @@ impl Engine {
     pub(super) async fn tidy(self) {
         let mut tick = interval(TIDY_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut walked = None;
         loop {
             tick.tick().await;
+            self.compact_next(&mut walked).await;
             match self.inner.store.tidy(self.inner.clock.now()).await {
                 Ok(0) => {}
                 Ok(rows) => tracing::debug!(rows, "cleared what has served its time"),
@@ -75,7 +94,7 @@ impl Engine {
     /// Renews the leases of what runs, three times within each lease.
     pub(super) async fn renew(self) {
         let lease = self.inner.config.lease;
-        let mut tick = interval((lease / 3).max(std::time::Duration::from_millis(10)));
+        let mut tick = interval((lease / 3).max(Duration::from_millis(10)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;

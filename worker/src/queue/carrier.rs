@@ -1,19 +1,14 @@
 //! The workers that fetch messages and hand them over.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apalis::prelude::{BackendExt, Codec, TaskId, WorkerBuilder};
-use apalis_postgres::PostgresStorage;
-use apalis_sqlite::SqliteStorage;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{JobKind, Message, QueueError, Wake, listen, rows};
+use super::worker::{self, Handler, Leaves};
+use super::{JobKind, Message, QueueError, Transport, Wake, Way, listen, redis, rows};
 use crate::store::SqlStore;
 use crate::store::db::Pools;
 
@@ -27,6 +22,10 @@ pub trait Receiver: Send + Sync + 'static {
     /// its row is gone. A panic is logged; the message then comes again when
     /// the worker or the process starts the next time.
     fn receive(&self, message: Message);
+
+    /// Has the executor look by itself for work whose message it will not get.
+    /// Must return at once. Calls may collapse into one.
+    fn look(&self) {}
 }
 
 /// Rows per fetch. Every fetch that finds something is one durable
@@ -35,19 +34,24 @@ pub trait Receiver: Send + Sync + 'static {
 /// are about two milliseconds. A batch above 1 is safe here only because the
 /// handler never waits: apalis sends its heartbeat and fetches again when the
 /// batch is used up, and a batch that waits for room has it declared dead.
-const BATCH: usize = 100;
+pub(super) const BATCH: usize = 100;
 
 /// The wait before a worker that ended is started again: doubled from the
 /// first to the last with each failure, and back to the first once a worker
 /// has run as long as the last.
 const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+fn carried(kinds: &[JobKind]) -> Vec<JobKind> {
+    kinds.iter().copied().filter(|kind| kind.is_carried()).collect()
+}
+
 /// Fetches messages and hands them to a [`Receiver`].
 #[derive(Debug, Clone)]
 pub struct Carrier {
-    pools: Pools,
-    worker_name_prefix: String,
-    poll_interval: Duration,
+    pub(super) pools: Pools,
+    transport: Transport,
+    pub(super) worker_name_prefix: String,
+    pub(super) poll_interval: Duration,
     kinds: Vec<JobKind>,
 }
 
@@ -55,20 +59,22 @@ impl Carrier {
     /// A good interval for [`Carrier::new`].
     pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-    /// A carrier on the database of the store.
+    /// A carrier of the messages of a store: on its database, or on the Redis
+    /// that the store [sends through](SqlStore::through).
     ///
     /// On SQLite it shares the one write connection with the store's writer, and
-    /// takes it for one short transaction at a time. The prefix starts the name of each worker, which the operator sees; it need
-    /// not be unique. `poll_interval` is how often a queue is fetched without
-    /// a wake-up: messages with a delay and wake-ups lost with a process
-    /// depend on it.
+    /// takes it for one short transaction at a time. The prefix starts the name
+    /// of each worker, which the operator sees; it need not be unique.
+    /// `poll_interval` is how often a queue is fetched without a wake-up:
+    /// messages with a delay and wake-ups lost with a process depend on it.
     #[must_use]
     pub fn new(store: &SqlStore, worker_name_prefix: impl Into<String>, poll_interval: Duration) -> Self {
         Self {
             pools: store.pools().clone(),
+            transport: store.transport().clone(),
             worker_name_prefix: worker_name_prefix.into(),
             poll_interval,
-            kinds: JobKind::ALL.to_vec(),
+            kinds: carried(&JobKind::ALL),
         }
     }
 
@@ -76,15 +82,16 @@ impl Carrier {
     /// processes.
     #[must_use]
     pub fn of(self, kinds: &[JobKind]) -> Self {
-        Self { kinds: kinds.to_vec(), ..self }
+        Self { kinds: carried(kinds), ..self }
     }
 
     /// Carries messages until `shutdown`: one worker for each [`JobKind`], and
     /// a new one, under a new name, when one has ended. On Postgres it also
-    /// listens for what other processes insert.
+    /// listens for what other processes insert; over a Redis it also relays what
+    /// is in the outbox, whoever put it there.
     ///
-    /// After `shutdown` nothing more is received, and the rows that were
-    /// fetched and not deleted are given back, so that the next process gets
+    /// After `shutdown` nothing more is received, and the messages that were
+    /// fetched and not dealt with are given back, so that the next process gets
     /// them at once. The receiver may still be at work on them; deleting their
     /// rows stays right.
     ///
@@ -102,23 +109,46 @@ impl Carrier {
     ) -> Result<(), QueueError> {
         // One task for each kind: whatever wakes a worker's task makes it
         // fetch, so in a common task each would fetch for the wake-ups of all.
-        let mut lines = JoinSet::new();
-        for kind in self.kinds.iter().copied() {
-            let line = Line {
-                carrier: self.clone(),
-                kind,
-                receiver: Arc::clone(&receiver),
-                wake: wake.clone(),
-                ended: Vec::new(),
-            };
-            lines.spawn(line.run(shutdown.clone()));
+        let mut lines: JoinSet<Result<(), QueueError>> = JoinSet::new();
+        match &self.transport {
+            Transport::Rows => {
+                for kind in self.kinds.iter().copied() {
+                    let line = Line {
+                        carrier: self.clone(),
+                        kind,
+                        receiver: Arc::clone(&receiver),
+                        wake: wake.clone(),
+                        ended: Vec::new(),
+                    };
+                    lines.spawn(line.run(shutdown.clone()));
+                }
+            }
+            Transport::Redis(redis) => {
+                let relayed = Wake::new();
+                for kind in self.kinds.iter().copied() {
+                    let line = redis::Line {
+                        carrier: self.clone(),
+                        redis: Arc::clone(redis),
+                        kind,
+                        receiver: Arc::clone(&receiver),
+                        wake: relayed.clone(),
+                    };
+                    lines.spawn(finishes(line.run(shutdown.clone())));
+                }
+                lines.spawn(finishes(redis::hear(Arc::clone(redis), relayed, shutdown.clone())));
+                let relay = redis::Relay {
+                    redis: Arc::clone(redis),
+                    pools: self.pools.clone(),
+                    wake: wake.clone(),
+                    interval: self.poll_interval,
+                };
+                lines.spawn(finishes(relay.run(shutdown.clone())));
+            }
         }
         if let Pools::Postgres(pool) = &self.pools {
-            let listening = listen::listen(pool.clone(), self.kinds.clone(), wake, shutdown);
-            lines.spawn(async move {
-                listening.await;
-                Ok(())
-            });
+            // Over a Redis nobody inserts jobs; what else is said is heard.
+            let kinds = if self.transport.way() == Way::Rows { self.kinds.clone() } else { Vec::new() };
+            lines.spawn(finishes(listen::listen(pool.clone(), kinds, Arc::clone(&receiver), wake, shutdown)));
         }
         let mut result = Ok(());
         while let Some(line) = lines.join_next().await {
@@ -129,7 +159,12 @@ impl Carrier {
     }
 }
 
-/// The workers of one kind, one after the other.
+async fn finishes(task: impl Future<Output = ()>) -> Result<(), QueueError> {
+    task.await;
+    Ok(())
+}
+
+/// The workers of one kind on the carrier's tables, one after the other.
 struct Line {
     carrier: Carrier,
     kind: JobKind,
@@ -184,11 +219,10 @@ impl Line {
         drop(link);
         let name = format!("{}-{}-{random}", self.carrier.worker_name_prefix, self.kind);
         self.ended.push(name.clone());
-        let worker = self.worker(&name);
-        match AssertUnwindSafe(worker).catch_unwind().await {
-            Ok(ended) => ended,
-            Err(_) => Err(QueueError::Worker("it panicked".to_owned())),
-        }
+        let pools = &self.carrier.pools;
+        let handler = Handler::new(self.kind, Arc::clone(&self.receiver), Leaves::Row(pools.clone()));
+        let strategy = self.wake.strategy(self.kind, self.carrier.poll_interval);
+        worker::on_rows(pools, &name, strategy, handler).await
     }
 
     /// Gives back what the ended workers hold.
@@ -202,96 +236,5 @@ impl Line {
             self.ended.pop();
         }
         Ok(())
-    }
-
-    /// The worker of apalis. This is the only place where one is built: its
-    /// types are deep and slow to compile.
-    fn worker(&self, name: &str) -> BoxFuture<'static, Result<(), QueueError>> {
-        let handler =
-            Handler { kind: self.kind, pools: self.carrier.pools.clone(), receiver: Arc::clone(&self.receiver) };
-        let strategy = self.wake.strategy(self.kind, self.carrier.poll_interval);
-        // The same with another type of backend in it.
-        macro_rules! worker {
-            ($backend:expr) => {{
-                let backend = $backend.with_codec(Verbatim).poll_with_strategy(strategy);
-                let worker = WorkerBuilder::new(name).backend(backend).build(move |payload: Vec<u8>, id: TaskId| {
-                    let handler = handler.clone();
-                    async move { handler.handle(&id.to_string(), &payload).await }
-                });
-                let ended = worker.run();
-                Box::pin(async move { ended.await.map_err(|error| QueueError::Worker(error.to_string())) })
-            }};
-        }
-        let queue = self.kind.name();
-        match &self.carrier.pools {
-            Pools::Sqlite { write, .. } => {
-                let config = apalis_sqlite::Config::default().queue(queue).batch_size(BATCH);
-                let config = config.lock_tasks(false).persist_results(false);
-                worker!(SqliteStorage::<Vec<u8>>::new(write).with_config(config))
-            }
-            Pools::Postgres(pool) => {
-                let config = apalis_postgres::Config::default().queue(queue).batch_size(BATCH);
-                let config = config.lock_tasks(false).persist_results(false);
-                worker!(PostgresStorage::<Vec<u8>>::new(pool).with_config(config))
-            }
-        }
-    }
-}
-
-/// What apalis calls for each row.
-#[derive(Clone)]
-struct Handler {
-    kind: JobKind,
-    pools: Pools,
-    receiver: Arc<dyn Receiver>,
-}
-
-impl Handler {
-    /// Never fails, and waits only when a row is no message.
-    async fn handle(&self, id: &str, payload: &[u8]) {
-        match Message::decode(self.kind, id, payload) {
-            Ok(message) => {
-                let received = catch_unwind(AssertUnwindSafe(|| self.receiver.receive(message)));
-                if received.is_err() {
-                    tracing::error!(kind = %self.kind, id, "the receiver of messages panicked");
-                }
-            }
-            Err(error) => {
-                let content = String::from_utf8_lossy(payload);
-                let content: String = content.chars().take(400).collect();
-                tracing::error!(
-                    kind = %self.kind, id, %error, content,
-                    "removed a job row that is not a message"
-                );
-                if let Err(error) = self.remove(id).await {
-                    tracing::error!(id, %error, "a job row that is not a message stays");
-                }
-            }
-        }
-    }
-}
-
-impl Handler {
-    async fn remove(&self, id: &str) -> Result<(), QueueError> {
-        let mut link = self.pools.writing().await?;
-        rows::remove(&mut link.conn(), id).await
-    }
-}
-
-/// Leaves the row's content alone. With a codec of apalis, content that cannot
-/// be decoded would end the worker with the row fetched.
-#[derive(Debug, Clone, Copy)]
-struct Verbatim;
-
-impl Codec<Vec<u8>> for Verbatim {
-    type Error = std::convert::Infallible;
-    type Compact = Vec<u8>;
-
-    fn encode(&self, value: &Vec<u8>) -> Result<Vec<u8>, Self::Error> {
-        Ok(value.clone())
-    }
-
-    fn decode(&self, value: &Vec<u8>) -> Result<Vec<u8>, Self::Error> {
-        Ok(value.clone())
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! A trigger of apalis-postgres notifies a channel of every job row that is
 //! inserted and due. It is sent with the commit, so whoever fetches then finds
-//! the row. Nothing depends on it: the carrier also looks by itself, at its
-//! interval.
+//! the row. On a channel of ours a process [calls](call) the others when it leaves
+//! work to them. Nothing depends on either: the carrier also looks by itself, at
+//! its interval, and so does the sweep.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,10 +14,28 @@ use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{JobKind, Wake};
+use super::{JobKind, Receiver, Wake};
+use crate::store::StoreError;
+use crate::store::db::{self, Conn, Dialect};
 
 /// The channel of apalis-postgres' trigger.
 const CHANNEL: &str = "apalis::job::insert";
+
+/// The channel on which processes call each other.
+const CALLS: &str = "countersign::call";
+
+/// Has every process look for work by itself, once the transaction that `conn`
+/// is in commits: there is some whose message is gone. Any number of calls in
+/// one transaction are one. On SQLite there is no other process.
+///
+/// # Errors
+/// The database refused.
+pub(crate) async fn call(conn: &mut Conn<'_>) -> Result<(), StoreError> {
+    if conn.dialect() == Dialect::Postgres {
+        db::query("SELECT pg_notify($1, '')").bind(CALLS).execute(conn).await?;
+    }
+    Ok(())
+}
 
 /// The wait before connecting again: doubled from the first to the last with
 /// each failure, and back to the first once it works.
@@ -30,7 +50,13 @@ struct Inserted {
 /// Wakes the carrier whenever anybody inserts a job of one of `kinds`, until
 /// `shutdown`. Keeps one connection of the pool, and gets another when it is
 /// lost.
-pub(super) async fn listen(pool: PgPool, kinds: Vec<JobKind>, wake: Wake, shutdown: CancellationToken) {
+pub(super) async fn listen(
+    pool: PgPool,
+    kinds: Vec<JobKind>,
+    receiver: Arc<dyn Receiver>,
+    wake: Wake,
+    shutdown: CancellationToken,
+) {
     let listening = async {
         let mut wait = AGAIN_AFTER.0;
         loop {
@@ -39,7 +65,8 @@ pub(super) async fn listen(pool: PgPool, kinds: Vec<JobKind>, wake: Wake, shutdo
                     wait = AGAIN_AFTER.0;
                     // Whatever was inserted while nobody listened.
                     kinds.iter().for_each(|kind| wake.wake(*kind));
-                    hear(listener, &kinds, &wake).await
+                    receiver.look();
+                    hear(listener, &kinds, receiver.as_ref(), &wake).await
                 }
                 Err(error) => Some(error),
             };
@@ -59,15 +86,21 @@ async fn connect(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     // Its own way to connect again says nothing of what was missed.
     listener.eager_reconnect(false);
-    listener.listen(CHANNEL).await?;
+    listener.listen_all([CHANNEL, CALLS]).await?;
     Ok(listener)
 }
 
 /// Passes on what is said until the connection is lost, and tells why if that
 /// is known.
-async fn hear(mut listener: PgListener, kinds: &[JobKind], wake: &Wake) -> Option<sqlx::Error> {
+async fn hear(
+    mut listener: PgListener,
+    kinds: &[JobKind],
+    receiver: &dyn Receiver,
+    wake: &Wake,
+) -> Option<sqlx::Error> {
     loop {
         match listener.try_recv().await {
+            Ok(Some(notification)) if notification.channel() == CALLS => receiver.look(),
             Ok(Some(notification)) => match kind_of(notification.payload()) {
                 Some(kind) if kinds.contains(&kind) => wake.wake(kind),
                 // Of another queue.

@@ -20,11 +20,20 @@ pub enum JobKind {
     Advance,
     /// Look at one delivery: a notice to one recipient is due.
     Deliver,
+    /// Fire a timer that is due. No message says so: it would lie in the queue
+    /// for as long as the timer is set. Whoever does this kind looks for them.
+    Timer,
 }
 
 impl JobKind {
     /// Every kind, in the order of the overview.
-    pub const ALL: [Self; 2] = [Self::Advance, Self::Deliver];
+    pub const ALL: [Self; 3] = [Self::Advance, Self::Deliver, Self::Timer];
+
+    /// Whether messages of this kind are carried.
+    #[must_use]
+    pub const fn is_carried(self) -> bool {
+        !matches!(self, Self::Timer)
+    }
 
     /// The kind's name, which is the name of its queue.
     #[must_use]
@@ -32,6 +41,7 @@ impl JobKind {
         match self {
             Self::Advance => "advance",
             Self::Deliver => "deliver",
+            Self::Timer => "timer",
         }
     }
 
@@ -41,6 +51,7 @@ impl JobKind {
         match name {
             "advance" => Some(Self::Advance),
             "deliver" => Some(Self::Deliver),
+            "timer" => Some(Self::Timer),
             _ => None,
         }
     }
@@ -50,6 +61,7 @@ impl JobKind {
         match self {
             Self::Advance => 0,
             Self::Deliver => 1,
+            Self::Timer => 2,
         }
     }
 }
@@ -138,7 +150,8 @@ pub struct Message {
     /// The thread it is about.
     pub thread: ThreadId,
     /// What of the thread it is about: the delivery's id for
-    /// [`JobKind::Deliver`], nothing for [`JobKind::Advance`].
+    /// [`JobKind::Deliver`]; for [`JobKind::Advance`] the thread's priority, if
+    /// it has one.
     pub subject: Option<String>,
     /// How long after the push it may arrive at the earliest; `None` is at
     /// once. The carrier counts in whole seconds and the due time is rounded
@@ -152,6 +165,21 @@ impl Message {
     #[must_use]
     pub const fn advance(id: JobId, thread: ThreadId) -> Self {
         Self { id, kind: JobKind::Advance, thread, subject: None, run_after: None }
+    }
+
+    /// The same message, about a thread of this priority.
+    #[must_use]
+    pub fn with_priority(self, priority: i64) -> Self {
+        Self { subject: (priority != 0).then(|| priority.to_string()), ..self }
+    }
+
+    /// The priority of the thread that it is about.
+    #[must_use]
+    pub fn priority(&self) -> i64 {
+        match (self.kind, &self.subject) {
+            (JobKind::Advance, Some(priority)) => priority.parse().unwrap_or(0),
+            _ => 0,
+        }
     }
 
     /// "Look at this delivery of this thread."
@@ -177,6 +205,11 @@ impl Message {
         let Payload { thread, subject } = serde_json::from_slice(payload)?;
         Ok(Self { id, kind, thread, subject, run_after: None })
     }
+}
+
+/// The thread that a row names.
+pub(super) fn thread(text: String) -> Option<ThreadId> {
+    ThreadId::parse(text).ok()
 }
 
 /// Why a row is not a message.
@@ -238,7 +271,9 @@ mod tests {
         let thread = ThreadId::parse("invoice-2016").unwrap();
         let delivery = DeliveryId::parse("d-1").unwrap();
         let id = JobId::new(5, 6);
-        for message in [Message::advance(id, thread.clone()), Message::deliver(id, thread, &delivery)] {
+        let advance = Message::advance(id, thread.clone());
+        assert_eq!((advance.priority(), advance.clone().with_priority(-7).priority()), (0, -7));
+        for message in [advance.clone(), advance.with_priority(5), Message::deliver(id, thread, &delivery)] {
             let row = message.encode().unwrap();
             let back = Message::decode(message.kind, &id.to_string(), &row).unwrap();
             assert_eq!(back, message);

@@ -25,16 +25,23 @@
 mod carrier;
 mod listen;
 mod message;
+mod outbox;
 mod poll;
+mod redis;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod way;
+mod worker;
 
 pub use carrier::{Carrier, Receiver};
+pub(crate) use listen::call;
 pub use message::{JobId, JobIdError, JobKind, Message};
 pub use poll::Wake;
+pub use redis::{Redis, RedisUrlError};
 pub use rows::QueueDepth;
-pub(crate) use rows::{delete, delete_fetched, depths, give_back_all, migrate, push};
+pub(crate) use rows::migrate;
+pub(crate) use way::{Transport, Way, delete, depths, give_back_all, push, tidy};
 
 /// Why the queue could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +59,9 @@ pub enum QueueError {
     /// A message could not be written as JSON.
     #[error("a message could not be encoded: {0}")]
     Encode(#[from] serde_json::Error),
+    /// Redis refused or could not be reached.
+    #[error("Redis failed: {0}")]
+    Redis(#[from] ::redis::RedisError),
     /// A worker of the carrier ended, by an error or a panic.
     #[error("the carrier's worker ended: {0}")]
     Worker(String),

@@ -38,6 +38,16 @@ impl Wake {
         self.signals[kind.index()].set();
     }
 
+    /// Waits until there are wake-ups, and takes them: of which kinds they are.
+    pub(super) async fn woken(&self) -> Vec<JobKind> {
+        std::future::poll_fn(|cx| {
+            let mut kinds = JobKind::ALL.to_vec();
+            kinds.retain(|kind| self.signals[kind.index()].take(cx.waker()));
+            if kinds.is_empty() { Poll::Pending } else { Poll::Ready(kinds) }
+        })
+        .await
+    }
+
     pub(super) fn strategy(&self, kind: JobKind, interval: Duration) -> FetchWhenWoken {
         FetchWhenWoken::new(self.clone(), kind, interval)
     }

@@ -11,7 +11,7 @@ use apalis_sqlite::SqliteStorage;
 use countersign_kernel::time::Timestamp;
 
 use super::{JobId, JobKind, Message, QueueError};
-use crate::store::db::{self, Arg, Conn, Insert, Kind, Pools};
+use crate::store::db::{self, Arg, Conn, Insert, Kind, Pools, Row};
 
 /// The carrier's bookkeeping of its migrations on SQLite, apart from that of our own.
 /// It must never change: under another name all of them would run again.
@@ -42,17 +42,8 @@ pub(crate) async fn migrate(pools: &Pools) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Inserts messages, in the transaction that `conn` is in. They can be fetched
-/// once it commits; then call [`Wake::wake`](super::Wake::wake).
-///
-/// The time beside a message is what [`Message::run_after`] counts from. It has
-/// to come from a clock that agrees with the system's, which the carrier's fetch
-/// reads: with a clock that runs ahead, messages arrive that much late.
-///
-/// # Errors
-/// If a row cannot be written; an id that is there already is such a case. The
-/// caller has to roll back: messages before the one that failed are inserted.
-pub(crate) async fn push(conn: &mut Conn<'_>, messages: &[(Message, Timestamp)]) -> Result<(), QueueError> {
+/// Inserts messages, in the transaction that `conn` is in.
+pub(super) async fn push(conn: &mut Conn<'_>, messages: &[(Message, Timestamp)]) -> Result<(), QueueError> {
     for kind in JobKind::ALL {
         let tasks = messages
             .iter()
@@ -133,14 +124,8 @@ fn run_at(message: &Message, now: Timestamp) -> u64 {
     }
 }
 
-/// Deletes rows that were fetched before `before` and that nobody dealt with,
-/// in the transaction that `conn` is in. Whoever keeps the truth elsewhere and
-/// finds work without its message calls this, so that rows whose message was
-/// dropped do not stay for as long as the process lives.
-///
-/// # Errors
-/// [`QueueError::Database`] if the statement fails.
-pub(crate) async fn delete_fetched(conn: &mut Conn<'_>, before: Timestamp) -> Result<u64, QueueError> {
+/// Deletes rows that were fetched before `before` and that nobody dealt with.
+pub(super) async fn delete_fetched(conn: &mut Conn<'_>, before: Timestamp) -> Result<u64, QueueError> {
     let done = db::query(db::either(
         "DELETE FROM Jobs WHERE status = 'Queued' AND lock_at < $1",
         "DELETE FROM apalis.jobs WHERE status = 'Queued' AND lock_at < to_timestamp($1)",
@@ -151,16 +136,21 @@ pub(crate) async fn delete_fetched(conn: &mut Conn<'_>, before: Timestamp) -> Re
     Ok(done.rows_affected())
 }
 
-/// Deletes the rows of messages that were dealt with, in the transaction that
-/// `conn` is in, by one statement. Tells how many there were: rows that are
-/// gone already are not counted and no error.
-///
-/// # Errors
-/// [`QueueError::Database`] if the statement fails.
-pub(crate) async fn delete(conn: &mut Conn<'_>, ids: &[JobId]) -> Result<u64, QueueError> {
-    if ids.is_empty() {
-        return Ok(0);
-    }
+/// Deletes rows that were due before `before`, whoever holds them.
+pub(super) async fn delete_due(conn: &mut Conn<'_>, before: Timestamp) -> Result<u64, QueueError> {
+    let done = db::query(db::either(
+        "DELETE FROM Jobs WHERE run_at < $1",
+        "DELETE FROM apalis.jobs WHERE run_at < to_timestamp($1)",
+    ))
+    .bind(before.as_micros() / 1_000_000)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Deletes the rows of messages that were dealt with. Tells how many there
+/// were.
+pub(super) async fn delete(conn: &mut Conn<'_>, ids: &[JobId]) -> Result<u64, QueueError> {
     let done = db::query(db::either(
         "DELETE FROM Jobs WHERE id IN (SELECT value FROM json_each($1))",
         "DELETE FROM apalis.jobs WHERE id = ANY ($1)",
@@ -171,58 +161,81 @@ pub(crate) async fn delete(conn: &mut Conn<'_>, ids: &[JobId]) -> Result<u64, Qu
     Ok(done.rows_affected())
 }
 
-/// How full one queue is.
+/// How full one queue is. Where a Redis carries the messages, this is the state
+/// of the outbox: relayed stands for fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueDepth {
     /// The queue.
     pub kind: JobKind,
-    /// Messages that nobody fetched yet, those that are not due included.
+    /// Messages that nobody fetched (relayed) yet, those that are not due
+    /// included.
     pub waiting: u64,
-    /// Messages that were fetched and whose rows are not deleted yet.
+    /// Messages that were fetched (relayed) and whose rows are not deleted yet:
+    /// their work is not known to be done.
     pub fetched: u64,
     /// When the earliest of all these was due or will be, to the second.
     pub oldest_run_at: Option<Timestamp>,
+    /// When the earliest of those that wait was due or will be.
+    pub oldest_waiting_run_at: Option<Timestamp>,
+    /// When the first of those that were fetched (relayed) was.
+    pub oldest_fetched_at: Option<Timestamp>,
 }
 
-/// How full the queues are: one entry for each of [`JobKind::ALL`], in that
-/// order.
-///
-/// # Errors
-/// [`QueueError::Database`] if the statement fails.
-pub(crate) async fn depths(conn: &mut Conn<'_>) -> Result<Vec<QueueDepth>, QueueError> {
+impl QueueDepth {
+    /// Of rows with these columns: kind, waiting, fetched, and the three times in
+    /// order, so many microseconds a unit. One entry for each kind, in order.
+    pub(super) fn of_rows(rows: &[Row], unit: i64) -> Result<Vec<Self>, QueueError> {
+        let empty = |kind| Self {
+            kind,
+            waiting: 0,
+            fetched: 0,
+            oldest_run_at: None,
+            oldest_waiting_run_at: None,
+            oldest_fetched_at: None,
+        };
+        let mut depths = JobKind::ALL.map(empty);
+        for row in rows {
+            let Some(kind) = JobKind::from_name(&row.try_get::<String, _>(0)?) else {
+                continue;
+            };
+            let count = |column: usize| row.try_get::<i64, _>(column).map(|count| u64::try_from(count).unwrap_or(0));
+            let time = |column: usize| {
+                let time = row.try_get::<Option<i64>, _>(column);
+                time.map(|time| time.map(|time| Timestamp::from_micros(time.saturating_mul(unit))))
+            };
+            depths[kind.index()] = Self {
+                kind,
+                waiting: count(1)?,
+                fetched: count(2)?,
+                oldest_run_at: time(3)?,
+                oldest_waiting_run_at: time(4)?,
+                oldest_fetched_at: time(5)?,
+            };
+        }
+        Ok(depths.to_vec())
+    }
+}
+
+/// How full the queues are.
+pub(super) async fn depths(conn: &mut Conn<'_>) -> Result<Vec<QueueDepth>, QueueError> {
     let rows = db::query(db::either(
-        "SELECT job_type, sum(status = 'Pending'), sum(status <> 'Pending'), min(run_at)
+        "SELECT job_type, sum(status = 'Pending'), sum(status <> 'Pending'), min(run_at),
+                min(CASE WHEN status = 'Pending' THEN run_at END), min(CASE WHEN status <> 'Pending' THEN lock_at END)
          FROM Jobs WHERE status IN ('Pending', 'Queued', 'Running') GROUP BY job_type",
         "SELECT job_type, count(*) FILTER (WHERE status = 'Pending'), count(*) FILTER (WHERE status <> 'Pending'),
-                extract(epoch FROM min(run_at))::bigint
+                extract(epoch FROM min(run_at))::bigint,
+                extract(epoch FROM min(run_at) FILTER (WHERE status = 'Pending'))::bigint,
+                extract(epoch FROM min(lock_at) FILTER (WHERE status <> 'Pending'))::bigint
          FROM apalis.jobs WHERE status IN ('Pending', 'Queued', 'Running') GROUP BY job_type",
     ))
     .fetch_all(conn)
     .await?;
-    let mut depths = JobKind::ALL.map(|kind| QueueDepth { kind, waiting: 0, fetched: 0, oldest_run_at: None });
-    for row in rows {
-        let Some(kind) = JobKind::from_name(&row.try_get::<String, _>(0)?) else {
-            continue;
-        };
-        let depth = &mut depths[kind.index()];
-        depth.waiting = u64::try_from(row.try_get::<i64, _>(1)?).unwrap_or(0);
-        depth.fetched = u64::try_from(row.try_get::<i64, _>(2)?).unwrap_or(0);
-        let seconds: i64 = row.try_get(3)?;
-        depth.oldest_run_at = Some(Timestamp::from_micros(seconds.saturating_mul(1_000_000)));
-    }
-    Ok(depths.to_vec())
+    QueueDepth::of_rows(&rows, 1_000_000)
 }
 
 /// Gives back every row that a worker holds and forgets all workers. Tells how
 /// many rows there were.
-///
-/// For the start of the process, before a carrier runs: the data folder has
-/// one process, so whatever is held is held by a dead one. Without this, the
-/// carrier would find the dead workers by their heartbeats a minute later.
-///
-/// # Errors
-/// [`QueueError::Database`] if a statement fails.
-pub(crate) async fn give_back_all(conn: &mut Conn<'_>) -> Result<u64, QueueError> {
+pub(super) async fn give_back_all(conn: &mut Conn<'_>) -> Result<u64, QueueError> {
     let given = db::query(db::either(
         "UPDATE Jobs SET status = 'Pending', lock_by = NULL, lock_at = NULL
          WHERE status IN ('Queued', 'Running') OR (status = 'Pending' AND lock_by IS NOT NULL)",

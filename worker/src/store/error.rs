@@ -131,6 +131,10 @@ pub enum Refusal {
     /// The thread has no such checkpoint.
     #[error("the thread has no checkpoint `{0}`")]
     UnknownCheckpoint(CheckpointId),
+    /// The thread has no such checkpoint, and older ones were compacted: it may
+    /// have been one of them.
+    #[error("the thread has no checkpoint `{0}`: older checkpoints were compacted, and it is one of them or none")]
+    Compacted(CheckpointId),
     /// The answer to a breakpoint or pause brings data, which changes the state:
     /// that is for a resume, not for a vote (K12).
     #[error("data for a stop is an update of the state; it goes through a resume of the thread")]
@@ -158,6 +162,12 @@ pub enum Refusal {
     /// Nothing is open.
     #[error("nothing is pending in the thread")]
     NothingPending,
+    /// So many signals are kept for the thread already.
+    #[error("{most} signals are kept for the thread, which is the most; nothing waits for them")]
+    SignalsFull {
+        /// How many.
+        most: i64,
+    },
     /// The idempotency key was used with another request.
     #[error("the idempotency key was used with another request")]
     KeyReused,

@@ -6,16 +6,25 @@
 //! implementation is free to gather commands of many threads into one
 //! transaction; a command that is refused or fenced drops only its own rows.
 
+mod batch;
 mod codec;
 pub mod commands;
+pub mod controls;
 pub(crate) mod db;
+pub mod dead_letters;
 mod error;
 mod events;
 mod journal;
 mod ledger;
+pub mod overview;
 mod packed;
+pub mod retention;
+mod schedules;
+mod signals;
 mod sql;
+mod timers;
 pub mod views;
+pub mod workers;
 
 use async_trait::async_trait;
 use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, ThreadId};
@@ -24,17 +33,26 @@ use countersign_kernel::time::Timestamp;
 
 use self::commands::{
     Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry, MoveThread,
-    RecordVote, ResumeThread, StepCommit, StepResult, Voted,
+    RecordVote, ResumeThread, Serves, StepCommit, StepResult, Voted,
 };
+pub use self::controls::Controls;
+pub use self::dead_letters::DeadLetters;
+pub use self::batch::{BatchDone, Batches};
 pub use self::error::{Refusal, StoreError};
 pub use self::events::{AppendEvents, EVENT_KINDS, Event, TaskEnd, TaskPlace, What, Written};
 pub use self::journal::{Journal, Watching};
 pub use self::ledger::{EffectLedger, LedgerEntry};
-pub use self::sql::{Beside, SqlStore};
+pub use self::overview::Overviews;
+pub use self::schedules::{ScheduleView, Schedules};
+pub use self::signals::Signals;
+pub use self::retention::Retention;
+pub use self::sql::{Beside, Copied, CopyError, GraphSize, SqlStore, StoreStats, TableSize, ThreadSize};
+pub use self::timers::Timers;
 use self::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
-    InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
+    InterruptView, Keyset, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
+pub use self::workers::Workers;
 use crate::queue::{JobId, JobKind, Message, QueueDepth};
 
 /// What a start or a resume led to.
@@ -65,7 +83,7 @@ pub enum Cancelled {
 
 /// Durable truth about threads, interrupts, votes, deliveries and audit.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Batches + Controls + DeadLetters + Overviews + Retention + Workers + Schedules + Signals + Timers + Send + Sync + 'static {
     // --- threads ---------------------------------------------------------
 
     /// Starts a thread. Afterwards the thread, its first checkpoint, its run,
@@ -194,27 +212,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Finds work whose message may have been lost: threads queued for a
     /// while or under a lapsed lease, deliveries that are due. At most
-    /// `limit`, oldest first; finding changes nothing.
+    /// `limit`, oldest first; finding changes nothing. Only what is served:
+    /// however much else waits, it takes no room.
     ///
     /// # Errors
     /// Only of the database.
-    async fn sweep(&self, now: Timestamp, grace: std::time::Duration, limit: u32) -> Result<Vec<Due>, StoreError>;
-
-    /// As [`sweep`](Self::sweep), for work of these kinds: however much of
-    /// another kind waits, it takes no room.
-    ///
-    /// # Errors
-    /// Only of the database.
-    async fn sweep_of(
+    async fn sweep(
         &self,
-        kinds: &[JobKind],
+        serves: &Serves,
         now: Timestamp,
         grace: std::time::Duration,
         limit: u32,
-    ) -> Result<Vec<Due>, StoreError> {
-        let due = self.sweep(now, grace, limit).await?;
-        Ok(due.into_iter().filter(|due| kinds.contains(&due.kind())).collect())
-    }
+    ) -> Result<Vec<Due>, StoreError>;
 
     /// Clears what has served its time: replies to requests after a day (R26),
     /// job rows whose message was fetched and dropped. Says how many rows.
@@ -370,20 +379,6 @@ pub trait Store: Send + Sync + 'static {
         status: Option<&str>,
         limit: u32,
     ) -> Result<Vec<DeliveryView>, StoreError>;
-
-    /// Counts over everything.
-    ///
-    /// # Errors
-    /// Only of the database.
-    async fn overview(&self) -> Result<Overview, StoreError> {
-        self.overview_of(None).await
-    }
-
-    /// Counts over the threads of some flows.
-    ///
-    /// # Errors
-    /// Only of the database.
-    async fn overview_of(&self, graphs: Option<&[String]>) -> Result<Overview, StoreError>;
 
     /// What waits in the queues.
     ///

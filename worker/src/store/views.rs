@@ -8,7 +8,7 @@ use countersign_kernel::question::Answered;
 use countersign_kernel::time::Timestamp;
 use serde_json::{Map, Value};
 
-use super::commands::KeyIndex;
+use super::commands::{HeldBack, KeyIndex};
 
 /// One line about a thread.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,12 @@ pub struct ThreadSummary {
     pub error: Option<String>,
     /// Why it is held.
     pub held_reason: Option<String>,
+    /// How urgent it is.
+    pub priority: i64,
+    /// Which threads of its flow it is limited with.
+    pub limit_key: Option<String>,
+    /// What it stands behind, if it is queued and may not run for now.
+    pub held_back: Option<HeldBack>,
     /// Who started it.
     pub started_by: Principal,
     /// When it was started.
@@ -199,21 +205,6 @@ pub struct DeliveryTask {
     pub channel: ChannelName,
     /// What to send.
     pub notice: Notice,
-}
-
-/// What the store counts.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Overview {
-    /// Threads by status.
-    pub threads: Vec<(String, u64)>,
-    /// Deliveries by status.
-    pub deliveries: Vec<(String, u64)>,
-    /// Requests that wait for people.
-    pub requests_open: u64,
-    /// Work that gave up.
-    pub dead_letters: u64,
-    /// Age of the oldest open request.
-    pub oldest_open_request: Option<Timestamp>,
 }
 
 /// Which threads to list.

@@ -13,6 +13,7 @@
 //! | to stop only if the data says so | [`notice()`] |
 //! | one review in several places | [`contract()`], [`review_round()`] |
 //! | many reviews side by side | [`tender()`] |
+//! | to wait for an event, as long as it may take | [`order()`] |
 //! | a call that fails now and then | [`quote()`] |
 //!
 //! ```
@@ -43,6 +44,7 @@ mod agent;
 mod approval;
 mod dynamic_stop;
 mod editing;
+mod event;
 mod fan_out;
 mod input;
 mod retry;
@@ -59,6 +61,7 @@ pub use agent::{Message, Model, agent};
 pub use approval::close_account;
 pub use dynamic_stop::notice;
 pub use editing::letter;
+pub use event::order;
 pub use fan_out::tender;
 pub use input::bank_details;
 pub use retry::quote;
@@ -80,6 +83,7 @@ pub fn all(outside: &Arc<dyn Outside>, model: Arc<dyn Model>) -> Result<Vec<Comp
         notice(outside())?,
         contract()?,
         tender()?,
+        order(outside())?,
         quote(outside())?,
     ])
 }

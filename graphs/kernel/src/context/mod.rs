@@ -1,11 +1,13 @@
 //! What a running body has in hand: `cx`.
 
 mod batch;
+mod cancel;
 mod child;
 mod frame;
 mod questions;
 mod steps;
 mod suspend;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,7 @@ pub use batch::Slot;
 pub use questions::Signed;
 pub use steps::IdempotencyKey;
 pub use suspend::Resumption;
+pub use waits::{SIGNAL_NAME_BYTES, is_signal_name};
 
 use serde::de::DeserializeOwned;
 
@@ -84,6 +87,8 @@ struct Shared {
     occurrences: Mutex<Occurrences>,
     frames: Mutex<Frames>,
     waits: AtomicBool,
+    /// A request was not decided in time, and that is why the body fails.
+    missed: AtomicBool,
 }
 
 /// The parts of a [`TaskScope`] that do not change while the task runs.
@@ -146,6 +151,7 @@ impl Context {
                 occurrences: Mutex::new(scope.occurrences),
                 frames: Mutex::new(scope.frames),
                 waits: AtomicBool::new(false),
+                missed: AtomicBool::new(false),
             }),
             address: Arc::new(scope.address),
             cursor: Arc::default(),
@@ -304,6 +310,11 @@ impl Context {
     /// Whether the task reached an open point, in whichever part.
     pub(crate) fn is_waiting(&self) -> bool {
         self.shared.waits.load(Ordering::Acquire)
+    }
+
+    /// Whether the task fails by a deadline: another attempt changes nothing.
+    pub(crate) fn missed_a_deadline(&self) -> bool {
+        self.shared.missed.load(Ordering::Acquire)
     }
 
     /// Whether this run of this occurrence reached an open point, its own or

@@ -1,5 +1,7 @@
 //! Asking inside a body: raise on the first pass, return the answer later.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::Value;
 
 use super::Context;
@@ -8,7 +10,7 @@ use crate::limits;
 use crate::node::{NodeError, NodeResult};
 use crate::occurrence::{PointKind, QuestionRecord, QuestionState};
 use crate::principal::Principal;
-use crate::question::{Answered, Ask, FromAnswer};
+use crate::question::{Answered, Ask, FromAnswer, OnDeadline, Request, Until};
 use crate::time::Timestamp;
 
 /// An answer with who gave it and when.
@@ -32,7 +34,8 @@ impl Context {
     ///
     /// # Errors
     /// [`NodeError::Interrupted`] while nobody has answered; a failure if the
-    /// question itself is faulty (no options, a form that is not flat).
+    /// question itself is faulty (no options, a form that is not flat), or if
+    /// nobody decided in time and that is what its deadline says.
     pub async fn ask<A: FromAnswer>(&self, ask: Ask<A>) -> NodeResult<A> {
         Ok(self.ask_signed(ask).await?.answer)
     }
@@ -45,7 +48,12 @@ impl Context {
     #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
     pub async fn ask_signed<A: FromAnswer>(&self, ask: Ask<A>) -> NodeResult<Signed<A>> {
         let request = ask.build().map_err(NodeError::Failed)?;
-        let answered = self.question(PointKind::Ask, request.to_payload())?;
+        let until = request.deadline.as_ref().map(|deadline| deadline.until);
+        let answered = self.question(PointKind::Ask, request.to_payload(), until)?;
+        if fails_by(&request, &answered) {
+            self.shared.missed.store(true, Ordering::Release);
+            return Err(NodeError::failed(format!("`{}` was not decided in time", request.title)));
+        }
         Ok(Signed { answer: A::from_answer(&answered)?, by: answered.by, at: answered.at })
     }
 
@@ -58,11 +66,11 @@ impl Context {
     /// [`NodeError::Interrupted`] while nobody has answered.
     #[allow(clippy::unused_async, reason = "awaited where flows ask, so that asking may await one day")]
     pub async fn interrupt(&self, payload: impl Into<Value>) -> NodeResult<Value> {
-        let answered = self.question(PointKind::Interrupt, payload.into())?;
+        let answered = self.question(PointKind::Interrupt, payload.into(), None)?;
         Ok(answered.value.unwrap_or(Value::Null))
     }
 
-    fn question(&self, kind: PointKind, payload: Value) -> NodeResult<Answered> {
+    pub(super) fn question(&self, kind: PointKind, payload: Value, until: Option<Until>) -> NodeResult<Answered> {
         let ordinal = self.next_ordinal();
         limits::check(|| "the question".into(), "payload_bytes", &payload, self.shared.scope.payload_bytes)
             .map_err(NodeError::Failed)?;
@@ -85,6 +93,13 @@ impl Context {
                 state @ (QuestionState::Open | QuestionState::Superseded) => *state = QuestionState::Superseded,
             }
         }
+        // Not the start of this run: what the body did before took its time.
+        let due = until.map(|until| until.instant(self.host().clock.now()));
+        if let (PointKind::Sleep, Some(Until::AtMicros(instant))) = (kind, until)
+            && instant <= self.host().clock.now()
+        {
+            return Ok(Answered { value: None, by: vec![Principal::timer()], at: instant });
+        }
         let number = occurrence.next_number();
         occurrence.questions.push(QuestionRecord {
             ordinal,
@@ -94,6 +109,7 @@ impl Context {
             payload,
             content_hash: hash,
             asked_at: self.shared.scope.now,
+            due,
             state: QuestionState::Open,
             shown_later: None,
             fresh: false,
@@ -101,4 +117,10 @@ impl Context {
         self.mark_waiting();
         Err(NodeError::Interrupted)
     }
+}
+
+/// Whether this is no answer but the end of the time for one.
+fn fails_by(request: &Request, answered: &Answered) -> bool {
+    let fails = request.deadline.as_ref().is_some_and(|deadline| deadline.then == OnDeadline::Fail);
+    fails && answered.value.is_none() && answered.by == [Principal::deadline()]
 }

@@ -53,6 +53,7 @@ impl Context {
                 content_hash: content_hash(&payload),
                 payload,
                 asked_at: self.shared.scope.now,
+                due: None,
                 state: QuestionState::Open,
                 shown_later: None,
                 fresh: false,

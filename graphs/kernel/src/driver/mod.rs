@@ -27,6 +27,7 @@ mod archive;
 mod outside;
 mod request;
 mod upgrade;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub struct Driver {
     host: Arc<Host>,
     archive: Arc<Archive>,
     visits: BTreeMap<String, u32>,
+    /// Signals that nothing waited for.
+    signals: Vec<(String, Option<Value>)>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -86,6 +89,7 @@ impl Driver {
             host: Arc::new(host),
             archive,
             visits: BTreeMap::new(),
+            signals: Vec::new(),
         }
     }
 
@@ -143,8 +147,8 @@ impl Driver {
     /// # Errors
     /// As [`answer`](Self::answer).
     pub async fn answer_as(&mut self, address: &str, answer: Value) -> Result<(), Refused> {
-        // A stop is no question: no plain value releases it (R11).
-        let is_stop = |point: &Point| matches!(point.kind, PointKind::Break | PointKind::Pause);
+        // A stop is no question, nor is a sleep: no plain value releases it (R11).
+        let is_stop = |point: &Point| matches!(point.kind, PointKind::Break | PointKind::Pause | PointKind::Sleep);
         let points: Vec<Point> = self.points().into_iter().filter(|point| !is_stop(point)).collect();
         match points.as_slice() {
             [point] => self.answer_ids([(point.id.clone(), answer)], address).await,
@@ -264,7 +268,9 @@ impl Driver {
             match position.next() {
                 Next::Rest(_) => {
                     position.end_resume_all();
-                    break;
+                    if !self.take_signals(&mut position, self.outside.now()) {
+                        break;
+                    }
                 }
                 Next::Settle => match position.settle(&self.graph, self.outside.outside()) {
                     Settled::Advanced(changes) => self.archive.keep(&position, Some(&changes)),

@@ -1,7 +1,7 @@
 //! What stands behind the ports when a graph runs in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,9 +49,19 @@ impl Timers for NoTime {
 
 /// Ids and instants that count up, so that runs are repeatable.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct Counter {
+    count: AtomicU64,
+    /// How much time has passed beside what is counted, in microseconds.
+    passed: AtomicI64,
+}
 
 impl Counter {
+    /// Lets time pass up to an instant.
+    pub(super) fn advance(&self, to: Timestamp) {
+        let missing = to.as_micros().saturating_sub(self.now().as_micros()).max(0);
+        self.passed.fetch_add(missing, Ordering::Relaxed);
+    }
+
     pub(super) fn outside(&self) -> Outside<'_> {
         Outside { ids: self, clock: self }
     }
@@ -59,7 +69,7 @@ impl Counter {
 
 impl Ids for Counter {
     fn uuid(&self) -> String {
-        format!("{:032x}", self.0.fetch_add(1, Ordering::Relaxed))
+        format!("{:032x}", self.count.fetch_add(1, Ordering::Relaxed))
     }
 
     fn salt(&self) -> [u8; 16] {
@@ -69,6 +79,7 @@ impl Ids for Counter {
 
 impl Clock for Counter {
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(i64::try_from(self.0.fetch_add(1, Ordering::Relaxed)).unwrap_or(i64::MAX))
+        let counted = i64::try_from(self.count.fetch_add(1, Ordering::Relaxed)).unwrap_or(i64::MAX);
+        Timestamp::from_micros(counted.saturating_add(self.passed.load(Ordering::Relaxed)))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{BranchFn, CompiledGraph, InputFn, Migration, Migrations};
+use super::{BranchFn, CompiledGraph, InputFn, Migration, Migrations, Order};
 use crate::fault::Fault;
 use crate::node::{Goto, NodeKind, NodePolicy, SharedBody, SubgraphMapping};
 use crate::resources::Resources;
@@ -62,6 +62,7 @@ pub struct GraphBuilder {
     pub(super) codec: Arc<dyn StateCodec>,
     pub(super) resources: Resources,
     pub(super) migrations: Migrations,
+    pub(super) order: Order,
 }
 
 impl GraphBuilder {
@@ -83,6 +84,7 @@ impl GraphBuilder {
             codec: Arc::new(UntypedCodec),
             resources: Resources::default(),
             migrations: Migrations::default(),
+            order: Order::default(),
         }
     }
 
@@ -163,6 +165,21 @@ impl GraphBuilder {
     /// were started under it. Versions that changed nothing of the kind need none.
     pub fn migrate(&mut self, from: u32, describe: impl FnOnce(&mut Migration)) -> &mut Self {
         describe(self.migrations.0.entry(from).or_default());
+        self
+    }
+
+    /// How urgent threads of the flow are, from -100 to 100; 0 without it. A
+    /// point is worth a minute of waiting: a thread goes before those that have
+    /// waited at most so much longer. Who starts a thread may say otherwise.
+    pub fn priority(&mut self, priority: i64) -> &mut Self {
+        self.order.priority = priority.clamp(-100, 100);
+        self
+    }
+
+    /// Names the threads that are limited together, by their input: those of
+    /// one customer, say. Operators set how many of them run at a time.
+    pub fn limit_key(&mut self, key: impl Fn(&Value) -> Option<String> + Send + Sync + 'static) -> &mut Self {
+        self.order.limit_key = Some(Arc::new(key));
         self
     }
 

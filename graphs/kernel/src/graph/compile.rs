@@ -121,6 +121,7 @@ impl GraphBuilder {
             resources: std::sync::Arc::new(self.resources),
             limits: crate::limits::Limits::default(),
             migrations: self.migrations,
+            order: self.order,
             fingerprint,
             warnings,
         })

@@ -8,6 +8,7 @@
 mod builder;
 mod compile;
 mod migration;
+mod order;
 mod typed;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ pub use builder::{Breakpoints, GraphBuilder};
 pub use compile::{CompileError, GraphFault, GraphWarning};
 pub use migration::Migration;
 pub(crate) use migration::Migrations;
+pub use order::LimitKeyFn;
+pub(crate) use order::Order;
 pub use typed::{Graph, NodeFn, NodeRef, Target};
 
 use crate::fault::Fault;
@@ -56,6 +59,7 @@ pub struct CompiledGraph {
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
     pub(crate) migrations: Migrations,
+    pub(crate) order: Order,
     pub(crate) fingerprint: String,
     pub(crate) warnings: Vec<GraphWarning>,
 }
@@ -112,6 +116,19 @@ impl CompiledGraph {
 
     pub(crate) fn has_join(&self, key: &str) -> bool {
         self.joins.iter().any(|(sources, target)| crate::machine::join_key(sources, target) == key)
+    }
+
+    /// How urgent its threads are, unless who starts one says otherwise.
+    #[must_use]
+    pub fn priority(&self) -> i64 {
+        self.order.priority
+    }
+
+    /// The name that a thread with this input shares with those that it is
+    /// limited with, unless who starts it says otherwise.
+    #[must_use]
+    pub fn limit_key(&self, input: &Value) -> Option<String> {
+        self.order.limit_key.as_ref().and_then(|key| key(input))
     }
 
     /// The limits in force.

@@ -271,6 +271,21 @@ impl<S: State> Graph<S> {
         self
     }
 
+    /// How urgent threads of the flow are, from -100 to 100; 0 without it. A
+    /// point is worth a minute of waiting: a thread goes before those that have
+    /// waited at most so much longer. Who starts a thread may say otherwise.
+    pub fn priority(&mut self, priority: i64) -> &mut Self {
+        self.builder.priority(priority);
+        self
+    }
+
+    /// Names the threads that are limited together, by their input: those of
+    /// one customer, say. Operators set how many of them run at a time.
+    pub fn limit_key(&mut self, key: impl Fn(&Value) -> Option<String> + Send + Sync + 'static) -> &mut Self {
+        self.builder.limit_key(key);
+        self
+    }
+
     /// Reads the caller's input. Without it the input is an object of keys.
     pub fn input(
         &mut self,

@@ -7,7 +7,8 @@ use super::{Position, Task};
 use crate::address::Address;
 use crate::ids::{FrameId, InterruptId};
 use crate::occurrence::{PointKind, QuestionRecord};
-use crate::question::Request;
+use crate::principal::Principal;
+use crate::question::{Elapsed, Request};
 use crate::time::Timestamp;
 
 /// Why the engine stopped at a border.
@@ -82,6 +83,8 @@ pub struct Point {
     pub payload: Value,
     /// Since when.
     pub asked_at: Timestamp,
+    /// Until when, if not for ever.
+    pub due: Option<Timestamp>,
     /// The frame in which it waits; `None` is the root frame.
     pub frame: Option<FrameId>,
     /// The containers around it, nearest first; the root graph is the last.
@@ -108,10 +111,34 @@ impl Point {
     pub fn request(&self) -> Option<Request> {
         match self.kind {
             PointKind::Ask => Request::from_payload(&self.payload).ok(),
-            PointKind::Interrupt | PointKind::Suspend | PointKind::Container | PointKind::Break | PointKind::Pause => {
-                None
-            }
+            PointKind::Interrupt
+            | PointKind::Suspend
+            | PointKind::Sleep
+            | PointKind::Signal
+            | PointKind::Container
+            | PointKind::Break
+            | PointKind::Pause => None,
         }
+    }
+
+    /// What the passing of its time does to the point, and in whose name; `None`
+    /// for one that waits for no instant.
+    #[must_use]
+    pub fn elapsed(&self) -> Option<(Elapsed, Principal)> {
+        self.due?;
+        Some(match self.kind {
+            PointKind::Sleep => (Elapsed::Answered(None), Principal::timer()),
+            PointKind::Ask => {
+                (self.request().map_or(Elapsed::Waits, |request| request.elapsed()), Principal::deadline())
+            }
+            _ => (Elapsed::Answered(None), Principal::deadline()),
+        })
+    }
+
+    /// The name of the signal that it waits for.
+    #[must_use]
+    pub fn signal(&self) -> Option<&str> {
+        (self.kind == PointKind::Signal).then(|| self.payload.get("signal").and_then(Value::as_str)).flatten()
     }
 }
 
@@ -135,6 +162,7 @@ impl Position {
                 kind: point.kind(),
                 payload: serde_json::to_value(&point.reason).unwrap_or_else(|_| json!({})),
                 asked_at: point.asked_at,
+                due: None,
                 frame: self.place.id.clone(),
                 parents: outer.to_vec(),
             });
@@ -223,6 +251,7 @@ impl Position {
             kind: question.kind,
             payload: question.payload.clone(),
             asked_at: question.asked_at,
+            due: question.due,
             frame: self.place.id.clone(),
             parents,
         }
@@ -244,6 +273,7 @@ impl Position {
                         kind: PointKind::Container,
                         payload: parent.info.clone(),
                         asked_at: point.asked_at,
+                        due: None,
                         frame: point.frame.clone(),
                         parents: point.parents[i + 1..].to_vec(),
                     });

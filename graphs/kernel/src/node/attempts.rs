@@ -18,7 +18,7 @@ pub(super) async fn run_attempts(kind: &NodeKind, policy: &NodePolicy, cx: Conte
         // A question that is open is answered first: what failed beside it
         // stays failed until then.
         let Err(NodeError::Failed(message)) = result else { return result };
-        if attempt >= most || cx.is_waiting() {
+        if attempt >= most || cx.is_waiting() || cx.missed_a_deadline() {
             return Err(NodeError::Failed(message));
         }
         if let Some(retry) = &policy.retry {

@@ -12,13 +12,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Choice, Decision, Detail, Filled, FromAnswer, Outcomes, Question, Request, fields};
+use super::{
+    Choice, Deadline, Decision, Detail, Filled, FromAnswer, OnDeadline, Outcomes, Question, Request, Until, fields,
+};
 use crate::policy::Policy;
 use crate::principal::{Approver, Principal};
+use crate::time::Timestamp;
 
 /// A question under construction; `A` is what the body receives.
 #[derive(Clone)]
@@ -44,6 +48,7 @@ fn ask<A>(question: Question, title: impl Into<String>) -> Ask<A> {
             requested_by: None,
             outcomes: Outcomes::default(),
             policy: Policy::default(),
+            deadline: None,
         },
         answer: PhantomData,
     }
@@ -161,12 +166,30 @@ impl<A> Ask<A> {
         self
     }
 
-    /// The request as it would be sent, default approver filled in.
+    /// Waits for `time` after it is first asked; then this happens. Without a
+    /// deadline it waits for ever.
+    pub fn within(mut self, time: Duration, then: OnDeadline) -> Self {
+        self.request.deadline = Some(Deadline { until: Until::after(time), then });
+        self
+    }
+
+    /// Waits up to `instant`, which must be the same at every run of the body,
+    /// as all of a question; then this happens.
+    pub fn until(mut self, instant: Timestamp, then: OnDeadline) -> Self {
+        self.request.deadline = Some(Deadline { until: Until::AtMicros(instant), then });
+        self
+    }
+
+    /// The request as it would be sent, default approver filled in, and in
+    /// words what its deadline does.
     #[must_use]
     pub fn request(&self) -> Request {
         let mut request = self.request.clone();
         if request.policy.approvers.is_empty() {
             request.policy.approvers.push(Approver::Role("approver".into()));
+        }
+        if let (None, Some(deadline)) = (&request.outcomes.silence, &request.deadline) {
+            request.outcomes.silence = Some(deadline.in_words());
         }
         request
     }
@@ -176,7 +199,7 @@ impl<A: FromAnswer> Ask<A> {
     /// The finished request, checked: options not empty, a form's schema flat,
     /// at least one vote needed.
     pub(crate) fn build(&self) -> Result<Request, String> {
-        let request = self.request();
+        let mut request = self.request();
         match &request.question {
             Question::Select { options } | Question::MultiSelect { options } if options.is_empty() => {
                 return Err(format!("`{}` offers no options", request.title));
@@ -192,6 +215,9 @@ impl<A: FromAnswer> Ask<A> {
         if request.policy.need == 0 {
             return Err(format!("`{}` needs no votes; at least one is needed", request.title));
         }
+        let title = &request.title;
+        let deadline = request.deadline.map(|deadline| deadline.checked(&request.question)).transpose();
+        request.deadline = deadline.map_err(|fault| format!("`{title}`: {fault}"))?;
         Ok(request)
     }
 }

@@ -7,6 +7,7 @@
 
 mod answer;
 mod ask;
+mod deadline;
 mod form;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 pub use self::answer::{Answered, Decision, Filled, FromAnswer};
 pub use self::ask::{Ask, approval, form, input, modal, multi_select, select, unlock};
+pub use self::deadline::{Deadline, Elapsed, NOBODY_IN_TIME, OnDeadline, Until};
 pub use self::form::{Field, FieldKind, FormFault, fields};
 use crate::canonical::content_hash;
 use crate::policy::Policy;
@@ -145,6 +147,9 @@ pub struct Request {
     pub outcomes: Outcomes,
     /// Who may answer, under which rule.
     pub policy: Policy,
+    /// Until when, and what happens then; it waits for ever without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Deadline>,
 }
 
 impl Request {

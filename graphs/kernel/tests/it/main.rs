@@ -32,4 +32,5 @@ mod subgraph;
 mod support;
 mod suspend;
 mod versions;
+mod waits;
 mod watch;

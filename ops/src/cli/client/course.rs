@@ -66,6 +66,39 @@ impl Client {
         self.change(thread, "pause", &body, Repeat::Safe).await
     }
 
+    /// All schedules, by name.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn schedules(&self) -> Result<Vec<Value>, ClientError> {
+        decode(self.call(Method::GET, &["schedules"], &[], None, Repeat::Safe).await?)
+    }
+
+    /// Does something with a schedule: `pause`, `resume`, `fire`.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn schedule(&self, name: &str, what: &str) -> Result<Value, ClientError> {
+        let repeat = if what == "fire" { Repeat::Unsent } else { Repeat::Safe };
+        Ok(self.call(Method::POST, &["schedules", name, what], &[], None, repeat).await?.body)
+    }
+
+    /// Sends a thread a signal; under a key, once however often it is called.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn signal(
+        &self,
+        thread: &str,
+        name: &str,
+        payload: &Value,
+        key: Option<&str>,
+    ) -> Result<Value, ClientError> {
+        let repeat = if key.is_some() { Repeat::Safe } else { Repeat::Unsent };
+        let path = ["threads", thread, "signals", name];
+        Ok(self.call_once(Method::POST, &path, &[], Some(payload), repeat, key).await?.body)
+    }
+
     async fn change(&self, thread: &str, what: &str, body: &Value, repeat: Repeat) -> Result<Value, ClientError> {
         Ok(self.call(Method::POST, &["threads", thread, what], &[], Some(body), repeat).await?.body)
     }

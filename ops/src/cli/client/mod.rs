@@ -5,6 +5,7 @@
 
 mod course;
 mod events;
+mod flow;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -125,7 +126,21 @@ impl Client {
     /// As [`ClientError`]; an existing thread is a refusal of type
     /// `thread-exists`.
     pub async fn start(&self, graph: &str, input: &Value, thread_id: Option<&str>) -> Result<Value, ClientError> {
-        let mut body = Map::new();
+        self.start_as(graph, input, thread_id, &Map::new()).await
+    }
+
+    /// As [`start`](Self::start), with more members of the request.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_as(
+        &self,
+        graph: &str,
+        input: &Value,
+        thread_id: Option<&str>,
+        more: &Map<String, Value>,
+    ) -> Result<Value, ClientError> {
+        let mut body = more.clone();
         body.insert("graph".to_owned(), json!(graph));
         body.insert("input".to_owned(), input.clone());
         if let Some(id) = thread_id {
@@ -145,6 +160,16 @@ impl Client {
         let reply =
             self.call(Method::POST, &["interrupts", interrupt, "answer"], &[], Some(&body), Repeat::Safe).await?;
         Ok((reply.body, reply.status == StatusCode::OK))
+    }
+
+    /// Answers many questions, each by itself: `outcomes` of the reply says what
+    /// became of each.
+    ///
+    /// # Errors
+    /// As [`ClientError`]; what is refused is no error.
+    pub async fn answer_many(&self, answers: &Map<String, Value>) -> Result<Value, ClientError> {
+        let body = json!({"answers": answers, "validate": "each"});
+        Ok(self.call(Method::POST, &["resume"], &[], Some(&body), Repeat::Safe).await?.body)
     }
 
     /// A thread with its state and open points.
@@ -221,7 +246,7 @@ impl Client {
     /// # Errors
     /// As [`ClientError`].
     pub async fn overview(&self) -> Result<Overview, ClientError> {
-        decode(self.call(Method::GET, &["overview"], &[], None, Repeat::Safe).await?)
+        decode(self.call(Method::GET, &["overview"], &[("fresh", "true")], None, Repeat::Safe).await?)
     }
 
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
@@ -243,6 +268,19 @@ impl Client {
         body: Option<&Value>,
         repeat: Repeat,
     ) -> Result<Reply, ClientError> {
+        self.call_once(method, path, query, body, repeat, None).await
+    }
+
+    /// As `call`, with an idempotency key.
+    async fn call_once(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        repeat: Repeat,
+        key: Option<&str>,
+    ) -> Result<Reply, ClientError> {
         let url = self.url(path, query);
         let mut pauses = self.pauses.iter().enumerate();
         loop {
@@ -252,6 +290,9 @@ impl Client {
             }
             if let Some(body) = body {
                 request = request.json(body);
+            }
+            if let Some(key) = key {
+                request = request.header("Idempotency-Key", key);
             }
             let sent = request.send().await;
             let again = match &sent {
@@ -305,6 +346,9 @@ fn is_for_later(status: StatusCode, repeat: Repeat) -> bool {
 }
 
 fn read_reply(status: StatusCode, text: &str) -> Result<Reply, ClientError> {
+    if status == StatusCode::NO_CONTENT {
+        return Ok(Reply { status, body: Value::Null });
+    }
     let body: Option<Value> = serde_json::from_str(text).ok();
     if status.is_success() {
         let unreadable = || ClientError::Unexpected { status: status.as_u16(), what: "the body is no JSON".to_owned() };

@@ -30,6 +30,8 @@ use tower::ServiceExt as _;
 
 use super::{router, sign_in_link};
 use crate::config::{ADMINISTRATOR, Config, ConfiguredDirectory};
+use crate::api::InFlight;
+use crate::metrics::HttpMetrics;
 use crate::state::AppState;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -140,6 +142,9 @@ impl Pages {
             mailbox: Some(Arc::new(Mailbox::new(folder.path().join("mailbox")))),
             config: Arc::new(config),
             base_url: base_url.into(),
+            lookout: Arc::default(),
+            http_metrics: HttpMetrics::default(),
+            in_flight: InFlight::default(),
         };
         Self { router: router(state.clone()), state, folder, _running: stop.drop_guard() }
     }

@@ -1,12 +1,22 @@
 //! All other pages with samples, some of them hostile.
 
 use askama::Template as _;
+use countersign_kernel::time::Timestamp;
 use countersign_notifier::LinkFault;
+use countersign_worker::queue::{JobKind, QueueDepth};
+use countersign_worker::store::commands::Serves;
+use countersign_worker::store::overview::{
+    ChannelOverview, DeadLetter, DeliveryFailure, DueWork, GraphOverview, OpenPoints, Overview, Trouble,
+};
+use countersign_worker::store::views::ThreadSummary;
+use countersign_worker::store::workers::{Heartbeat, Numbers, WorkerView};
 
-use super::templates::{HOSTILE, NOW, keep, keep_page, site};
+use super::templates::{HOSTILE, NOW, keep, keep_home, keep_page, site};
 use super::*;
+use crate::overview::Look;
+use crate::web::assets;
 use crate::web::checkpoint::{AgainForm, CheckpointPage};
-use crate::web::home::{CountView, HomePage, ThreadRow, WaitingRow};
+use crate::web::home::{HomePage, ThreadRow, Waiting, WaitingRow, regions};
 use crate::web::mailbox::{MailPage, MailRow, MailboxPage};
 use crate::web::problem::Problem;
 use crate::web::session::SignedPage;
@@ -31,7 +41,7 @@ fn row(key: &str, value: &str) -> StateRow {
     StateRow { key: key.to_owned(), value: value.to_owned(), structured: false }
 }
 
-fn home(pages: &Pages) -> HomePage {
+fn waiting() -> Vec<WaitingRow> {
     let row = |title: &str, votes: Option<&str>| WaitingRow {
         id: "80fcfb93000000000000000000000abc".to_owned(),
         kind: "Approval",
@@ -43,28 +53,177 @@ fn home(pages: &Pages) -> HomePage {
         deadline: votes.map(|_| moment()),
         votes: votes.map(str::to_owned),
     };
-    let count = |number, label: &str, alarming| CountView { number, label: label.to_owned(), alarming };
-    HomePage {
-        site: site(pages, true),
-        waiting: vec![row("Pay 12,480.00 EUR to Nordlicht Druck GmbH?", Some("1 of 2 votes")), row(HOSTILE, None)],
-        more: true,
-        counts: vec![
-            count(1204, "requests open", false),
-            count(1210, "threads parked", false),
-            count(98, "threads succeeded", false),
-            count(1, "threads failed", true),
-            count(0, "dead letters", false),
-        ],
-        threads: vec![line("parked", 1), line("succeeded", 0), line("failed", 2), line("running", 0)],
+    vec![row("Pay 12,480.00 EUR to Nordlicht Druck GmbH?", Some("1 of 2 votes")), row(HOSTILE, None)]
+}
+
+/// The first page for the administrator.
+fn home(pages: &Pages, overview: Overview, latest: Vec<ThreadSummary>, waiting: Vec<WaitingRow>) -> HomePage {
+    let site = site(pages, true);
+    let look = Look::sample(overview, latest, NOW);
+    let session = site.session.clone().expect("signed in");
+    let waiting = Waiting { prefix: site.prefix.clone(), more: !waiting.is_empty(), waiting };
+    let regions = regions(&site, &session, &look, &waiting);
+    HomePage { at: Moment::of(NOW), script: assets::script_version(), regions, site }
+}
+
+fn summary(thread: &str, status: &str) -> ThreadSummary {
+    ThreadSummary {
+        thread: ThreadId::parse(thread).expect("id"),
+        graph: "supplier_payment".to_owned(),
+        graph_version: 3,
+        status: status.to_owned(),
+        open: u32::from(status == "parked"),
+        failed_tasks: 0,
+        error: None,
+        held_reason: None,
+        priority: 0,
+        limit_key: None,
+        held_back: None,
+        started_by: Principal::person("ann@example.com"),
+        created_at: NOW,
+        updated_at: NOW,
     }
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(NOW.as_micros() - seconds * 1_000_000)
+}
+
+fn worker(name: &str, serves: Serves, pages: bool, silent: i64) -> WorkerView {
+    let beat = Heartbeat {
+        name: name.to_owned(),
+        host: "alpha.example.com".to_owned(),
+        pid: 4711,
+        version: "0.1.0".to_owned(),
+        pages,
+        serves,
+        started_at: ago(90_000),
+        every: Duration::from_secs(5),
+        running: 12,
+        waiting: 340,
+        done: Numbers::new(),
+        last_minute: [("runs_started".to_owned(), 1_204), ("answers".to_owned(), 37)].into(),
+    };
+    WorkerView { beat, seen_at: ago(silent) }
+}
+
+/// A busy day on which things go wrong, some of them with hostile words.
+fn troubled() -> Overview {
+    let thread = |name: &str| ThreadId::parse(name).expect("id");
+    let trouble =
+        |name: &str, reason: &str| Trouble { thread: thread(name), reason: reason.to_owned(), since: ago(500) };
+    let email = ChannelOverview {
+        pending: 3,
+        retrying: 41,
+        failed: 2,
+        last_failure: Some(DeliveryFailure {
+            thread: thread("invoice-2026-0417"),
+            interrupt: InterruptId::parse("80fcfb93000000000000000000000abc").expect("id"),
+            error: format!("550 5.1.1 no such mailbox {HOSTILE}"),
+        }),
+    };
+    let letter = DeadLetter {
+        thread: thread("invoice-2026-0417"),
+        kind: "deliver".to_owned(),
+        subject: None,
+        reason: format!("550 5.1.1 no such mailbox {HOSTILE}"),
+        attempts: 20,
+        died_at: ago(600),
+    };
+    let payments = GraphOverview {
+        threads: [
+            ("queued", 5_120),
+            ("running", 64),
+            ("parked", 100_310),
+            ("held", 7),
+            ("failed", 1),
+            ("succeeded", 98),
+        ]
+        .map(|(status, number)| (status.to_owned(), number))
+        .into(),
+        held_back: 20,
+        due: [(JobKind::Advance, DueWork { count: 5_120, since: ago(260) })].into(),
+        points: [(
+            "approval".to_owned(),
+            OpenPoints { count: 1_204, younger: [12, 400, 900, 1_100], oldest: ago(900_000), newest: ago(1) },
+        )]
+        .into(),
+        held: (0..7)
+            .map(|n| trouble(&format!("invoice-2026-04{n:02}"), "this build has no graph `supplier_payment`"))
+            .collect(),
+        failed: vec![trouble("invoice-2026-0500", HOSTILE)],
+        channels: [("email".to_owned(), email)].into(),
+        dead: 9,
+        dead_letters: vec![letter],
+    };
+    let queue = |kind, waiting, fetched| QueueDepth {
+        kind,
+        waiting,
+        fetched,
+        oldest_run_at: Some(ago(260)),
+        oldest_waiting_run_at: Some(ago(260)),
+        oldest_fetched_at: None,
+    };
+    Overview {
+        graphs: [("supplier_payment".to_owned(), payments)].into(),
+        deliveries: [("sent".to_owned(), 9_000), ("pending".to_owned(), 44), ("failed".to_owned(), 2)].into(),
+        queues: vec![queue(JobKind::Advance, 5_120, 64), queue(JobKind::Deliver, 44, 0)],
+        workers: vec![
+            worker("worker-0a1b2c3d4e5f", Serves::default(), true, 3),
+            worker(
+                "worker-1a1b2c3d4e5f",
+                Serves::kinds(&[JobKind::Advance]).of(Some(vec!["expense".into()])),
+                false,
+                75,
+            ),
+        ],
+    }
+}
+
+#[tokio::test]
+async fn the_first_page_says_what_is_wrong_before_all_else() {
+    let pages = &Pages::new().await;
+    let latest = ["parked", "succeeded", "failed", "running"].map(|status| summary("invoice-2026-0417", status));
+    let html = home(pages, troubled(), latest.into(), waiting()).render().expect("renders");
+    keep_home("home", &html);
+    let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("`{text}` is not in {html}"));
+    let order = [
+        "Needs attention",
+        "7 threads held",
+        "href=\"/threads/invoice-2026-0400\"",
+        "and 2 more",
+        "2 messages through email given up, 41 not sent yet",
+        "href=\"/interrupts/80fcfb93000000000000000000000abc\"",
+        "1 process lost",
+        "5,120 <code>advance</code> jobs due, the oldest for 4 min",
+        "1 thread failed",
+        "Waiting for you",
+        "At a glance",
+        "<h2 id=\"queues\">",
+        "under 1 day</th>",
+        "1,204 runs started",
+        "lost for 75 s",
+        "Dead letters",
+        "Latest threads",
+    ];
+    let places: Vec<usize> = order.iter().map(|text| place(text)).collect();
+    assert!(places.is_sorted(), "{places:?}");
+    // Every table says what it is, and no colour alone means anything.
+    assert_eq!(html.matches("<table").count(), html.matches("<caption").count());
+    assert!(html.contains("needs attention</span>"));
+}
+
+#[tokio::test]
+async fn the_first_page_of_an_empty_store() {
+    let pages = &Pages::new().await;
+    let html = home(pages, Overview::default(), Vec::new(), Vec::new()).render().expect("renders");
+    keep_home("home_empty", &html);
+    assert!(!html.contains("Needs attention") && html.contains("Nothing waits for you."), "{html}");
 }
 
 #[tokio::test]
 async fn the_pages_of_a_session() {
     let pages = &Pages::new().await;
-    keep_page("home", &home(pages));
-    let empty = HomePage { waiting: Vec::new(), counts: Vec::new(), threads: Vec::new(), more: false, ..home(pages) };
-    keep_page("home_empty", &empty);
     let delivery = |status: &str, detail: Option<&str>| DeliveryRow {
         channel: "email".to_owned(),
         to: "Ann (ann@example.com)".to_owned(),
@@ -115,6 +274,7 @@ async fn the_pages_of_a_session() {
         created_at: moment(),
         error: Some(HOSTILE.to_owned()),
         held_reason: Some("stopped after 5 attempts without progress".to_owned()),
+        held_back: None,
         errors: vec![("pay#1".to_owned(), "the bank did not answer".to_owned())],
         next: vec!["manager".to_owned()],
         waits: vec![

@@ -43,6 +43,13 @@ pub(super) fn keep(name: &str, html: &str) {
     std::fs::write(folder().join(format!("{name}.html")), format!("{start}<style>{style}</style>{end}")).expect("kept");
 }
 
+/// As [`keep`], for the page that has a script: ours, by its address, and no other.
+pub(super) fn keep_home(name: &str, html: &str) {
+    let (before, rest) = html.split_once("<script src=\"/assets/live.js?v=").expect("a script");
+    let (_, after) = rest.split_once("\" defer></script>").expect("closed");
+    keep(name, &format!("{before}{after}"));
+}
+
 pub(super) fn keep_page(name: &str, page: &impl Template) {
     keep(name, &page.render().expect("renders"));
 }

@@ -78,6 +78,7 @@ async fn one(value: &Value, backend: Backend) -> Verdict {
         Backend::Memory => run::run(&scenario, async |app| Ok(Memory::new(app))).await,
         Backend::Sqlite => run::run(&scenario, async |app| Stored::open(On::Sqlite, app).await).await,
         Backend::Postgres => run::run(&scenario, async |app| Stored::open(On::Postgres, app).await).await,
+        Backend::Redis => run::run(&scenario, async |app| Stored::open(On::Redis, app).await).await,
     }
 }
 

@@ -155,6 +155,7 @@ pub fn open(backend: Backend, program: Program) -> BoxFuture<'static, Result<Box
             Backend::Memory => Box::new(Memory::new(program()?)),
             Backend::Sqlite => Box::new(Stored::open(On::Sqlite, program).await?),
             Backend::Postgres => Box::new(Stored::open(On::Postgres, program).await?),
+            Backend::Redis => Box::new(Stored::open(On::Redis, program).await?),
         };
         Ok(subject)
     }

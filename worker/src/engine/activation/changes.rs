@@ -13,6 +13,7 @@ use crate::queue::Message;
 use crate::store::commands::{
     Committed, FrameCommit, KeyAt, KeyIndex, NewCheckpoint, OpenedPoint, PointEnd, RestAs, StepCommit,
 };
+use crate::tally::{Count, Timed};
 
 impl Activation {
     pub(super) async fn commit(
@@ -57,14 +58,33 @@ impl Activation {
         if rests {
             self.engine.set_fence(&self.thread, None);
         }
+        let ends = commit.rest.as_ref().and_then(ends_as);
+        let timed = commit.opened.iter().any(|opened| opened.point.due.is_some());
         let committed = self.engine.inner.store.commit(commit).await?;
+        if timed {
+            self.engine.inner.timed.notify_one();
+        }
+        self.tally(advanced, ends.filter(|_| matches!(committed, Committed::Released)));
         if rests && matches!(committed, Committed::Running(_)) {
             self.engine.set_fence(&self.thread, Some(self.fence));
         }
         for message in messages {
             self.engine.hand_over(message);
         }
+        if advanced {
+            self.engine.compact_at(self.graph.name(), &self.thread, self.root.seq);
+        }
         Ok(committed)
+    }
+
+    /// Counts what has just been committed.
+    fn tally(&mut self, advanced: bool, ended: Option<Count>) {
+        let tally = self.engine.inner.store.tally();
+        if let Some(began) = self.began.take() {
+            tally.took(Timed::ClaimToCommit, began.elapsed());
+        }
+        let done = advanced.then_some(Count::Supersteps).into_iter().chain(ended);
+        done.for_each(|count| tally.add(count));
     }
 
     /// The checkpoint that the position has moved to, and where its keys lie.
@@ -190,5 +210,16 @@ pub(in crate::engine) fn index_changes(keys: &mut KeyIndex, changes: &StepChange
                 keys.insert(key.clone(), KeyAt::Items(segments));
             }
         }
+    }
+}
+
+/// What is counted when a thread rests so.
+fn ends_as(rest: &RestAs) -> Option<Count> {
+    match rest {
+        RestAs::Parked => Some(Count::RunsParked),
+        RestAs::Succeeded => Some(Count::RunsSucceeded),
+        RestAs::Failed { .. } => Some(Count::RunsFailed),
+        RestAs::Held { .. } => Some(Count::RunsHeld),
+        RestAs::Cancelled => None,
     }
 }

@@ -4,7 +4,7 @@ mod changes;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use countersign_kernel::context::Context;
 use countersign_kernel::graph::CompiledGraph;
@@ -23,8 +23,11 @@ use super::gather::Gathered;
 use super::restore::{Restored, restore};
 use super::{Engine, lock};
 use crate::queue::JobId;
-use crate::store::commands::{self, Claim, Claimed, Committed, Fence, Flush, Incoming, RestAs, StepCommit};
+use crate::store::commands::{
+    self, Claim, Claimed, Committed, Fence, Flush, HeldBack, HoldBack, Incoming, RestAs, StepCommit,
+};
 use crate::store::{StoreError, What};
+use crate::tally::{Count, Timed};
 
 /// Why an activation ended without a rest.
 enum Abort {
@@ -53,10 +56,11 @@ fn backoff(attempts: u32) -> Duration {
 
 impl Engine {
     pub(super) async fn activate(&self, thread: ThreadId, jobs: Vec<JobId>) {
-        let now = self.inner.clock.now();
+        let (now, began) = (self.inner.clock.now(), Instant::now());
         let claim = Claim {
             thread: thread.clone(),
             worker: self.inner.worker.clone(),
+            graphs: self.inner.config.serves.graphs.clone(),
             lease_until: now.after(self.inner.config.lease),
             jobs: jobs.clone(),
             max_attempts: self.inner.config.max_attempts,
@@ -76,12 +80,14 @@ impl Engine {
             }
         };
         self.set_fence(&thread, Some(held.fence));
-        match self.hold(*held, jobs).await {
+        let graph = held.graph.clone();
+        match self.hold(*held, jobs, began).await {
             Ok(()) | Err(Abort::Lost) => {}
             Err(Abort::Store(error)) => {
                 tracing::error!(%error, %thread, "an activation broke off; its lease will lapse");
             }
         }
+        self.freed(&graph);
     }
 
     /// Which lease of a thread is to be renewed, if any.
@@ -91,7 +97,7 @@ impl Engine {
         }
     }
 
-    async fn hold(&self, held: commands::Activation, jobs: Vec<JobId>) -> Result<(), Abort> {
+    async fn hold(&self, held: commands::Activation, jobs: Vec<JobId>, began: Instant) -> Result<(), Abort> {
         let Some(graph) = self.inner.graphs.get(&held.graph).cloned() else {
             return self.set_aside(&held, jobs, format!("this build has no graph `{}`", held.graph)).await;
         };
@@ -105,7 +111,7 @@ impl Engine {
             let reasons: Vec<String> = misfits.iter().map(ToString::to_string).collect();
             return self.set_aside(&held, jobs, reasons.join("; ")).await;
         }
-        Activation::new(self.clone(), graph, held, restored, jobs).run().await
+        Activation::new(self.clone(), graph, held, restored, jobs, began).run().await
     }
 
     async fn set_aside(&self, held: &commands::Activation, jobs: Vec<JobId>, reason: String) -> Result<(), Abort> {
@@ -130,6 +136,7 @@ impl Engine {
             now: self.inner.clock.now(),
         };
         self.inner.store.commit(commit).await?;
+        self.inner.store.tally().add(Count::RunsHeld);
         Ok(())
     }
 }
@@ -158,6 +165,8 @@ struct Activation {
     rows: FrameRows,
     gathered: Arc<Gathered>,
     stop: StopSignal,
+    /// When the claim was tried, until the first commit.
+    began: Option<Instant>,
 }
 
 impl Activation {
@@ -167,6 +176,7 @@ impl Activation {
         held: commands::Activation,
         restored: Restored,
         jobs: Vec<JobId>,
+        began: Instant,
     ) -> Self {
         let mut position = restored.position;
         position.begin_run(Some(graph.limits().supersteps_per_run));
@@ -201,6 +211,7 @@ impl Activation {
             rows: Arc::new(Mutex::new(restored.frames)),
             gathered: Arc::new(gathered),
             stop,
+            began: Some(began),
         };
         activation.take_up(held.wake);
         activation
@@ -209,7 +220,9 @@ impl Activation {
     /// Applies what came in.
     fn take_up(&mut self, wake: Incoming) {
         self.cancel |= wake.cancel;
+        let now = self.engine.inner.clock.now();
         for (id, answered) in wake.answers {
+            self.engine.inner.store.tally().took(Timed::AnswerToResume, now.since(answered.at));
             let taken = match self.position.decided(&id) {
                 Some(_) => self.position.answer_again(&id, answered),
                 None => self.position.answer(&id, answered).map(|_| ()),
@@ -243,6 +256,7 @@ impl Activation {
 
     async fn run(mut self) -> Result<(), Abort> {
         loop {
+            self.cancel |= self.stop.is_cancelled();
             if self.cancel {
                 return self.commit(None, Some(RestAs::Cancelled)).await.map(|_| ());
             }
@@ -255,6 +269,13 @@ impl Activation {
             }
             let settled = match self.position.next() {
                 Next::Run(tasks) => {
+                    let (tasks, held_back) = self.engine.may_run(&self.graph, &self.position, tasks);
+                    if let Some(by) = held_back.filter(|_| tasks.is_empty()) {
+                        if self.stands_back(by).await? {
+                            return Ok(());
+                        }
+                        continue;
+                    }
                     self.run_tasks(tasks).await?;
                     // What has finished is settled first: a stop is after it.
                     if !self.stop.is_requested() || self.position.next() == Next::Settle {
@@ -320,11 +341,21 @@ impl Activation {
         }
         let mut finished = Vec::new();
         let mut stopped = self.stop.stopped();
+        let (cancelled, grace) = (self.stop.cancelled(), self.engine.inner.config.cancel_grace);
+        let mut abandoned = std::pin::pin!(async move {
+            cancelled.await;
+            tokio::time::sleep(grace).await;
+        });
         loop {
             let ended = tokio::select! {
                 ended = bodies.next() => ended,
                 () = &mut stopped => {
                     // Dropped first, so that inner frames go back into the records.
+                    drop(bodies);
+                    running.into_iter().for_each(|(index, cx)| self.position.put_back(index, cx.finish()));
+                    break;
+                }
+                () = &mut abandoned => {
                     drop(bodies);
                     running.into_iter().for_each(|(index, cx)| self.position.put_back(index, cx.finish()));
                     break;
@@ -350,6 +381,28 @@ impl Activation {
         }
         self.position.end_resume_all();
         Ok(())
+    }
+
+    /// Gives the thread back where it may not go on; `false` if something came
+    /// in that it takes up first.
+    async fn stands_back(&mut self, by: HeldBack) -> Result<bool, Abort> {
+        if let Committed::Running(wake) = self.commit(None, None).await? {
+            self.take_up(wake);
+        }
+        if self.cancel {
+            return Ok(false);
+        }
+        self.engine.set_fence(&self.thread, None);
+        let now = self.engine.inner.clock.now();
+        let hold = HoldBack { thread: self.thread.clone(), fence: self.fence, by, now };
+        match self.engine.inner.store.hold_back(hold).await? {
+            Committed::Released => Ok(true),
+            Committed::Running(wake) => {
+                self.engine.set_fence(&self.thread, Some(self.fence));
+                self.take_up(wake);
+                Ok(false)
+            }
+        }
     }
 
     /// What the bodies of this activation reach.

@@ -1,6 +1,12 @@
 //! What a store is asked to do. Each command is atomic: all of it or nothing.
 
+mod batch;
+pub(crate) mod controls;
 mod moves;
+mod serves;
+mod schedules;
+mod signals;
+mod timers;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +22,13 @@ use countersign_kernel::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::batch::VoteBatch;
+pub use self::controls::{FlowLimits, HeldBack, HoldBack, Operation, PauseSwitch, Rate, SwitchOf};
 pub use self::moves::{Closing, HeadMove, MoveThread, NewRun, StepGuard};
+pub use self::serves::Serves;
+pub use self::schedules::{CatchUp, NextTick, ScheduleSpec, Tick};
+pub use self::signals::SendSignal;
+pub use self::timers::{DueTimer, DueTimers, FireTimer, Fired, TimerKind};
 pub use super::events::AppendEvents;
 use super::events::Event;
 use crate::queue::{JobId, Message};
@@ -140,6 +152,10 @@ pub struct CreateThread {
     pub input_hash: String,
     /// Who starts it.
     pub started_by: Principal,
+    /// How urgent it is: see [`PRIORITIES`](super::controls::PRIORITIES).
+    pub priority: i64,
+    /// Which threads of the flow it is limited with.
+    pub limit_key: Option<String>,
     /// The input's checkpoint.
     pub first: NewCheckpoint,
     /// What its first run is still to take up, a limit of supersteps say.
@@ -161,6 +177,8 @@ pub struct Claim {
     pub thread: ThreadId,
     /// Who takes it.
     pub worker: String,
+    /// The flows whose threads it takes; `None` for all.
+    pub graphs: Option<Vec<String>>,
     /// How long the lease holds unless renewed.
     pub lease_until: Timestamp,
     /// The jobs that said so; deleted if there is nothing to do.
@@ -179,7 +197,8 @@ pub struct Claim {
 pub enum Claimed {
     /// The thread is held; here is all of it.
     Held(Box<Activation>),
-    /// Nothing to do, or somebody else does it.
+    /// Nothing to do, or somebody else does it: whoever serves the thread's flow
+    /// if this process does not.
     Nothing,
     /// The thread made no progress too often and was set aside.
     Dead,

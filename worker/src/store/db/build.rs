@@ -46,10 +46,6 @@ impl Builder {
         self.build().fetch_all(conn).await
     }
 
-    pub(crate) async fn fetch_one(self, conn: &mut Conn<'_>) -> Result<Row, StoreError> {
-        self.build().fetch_one(conn).await
-    }
-
     pub(crate) async fn fetch_optional(self, conn: &mut Conn<'_>) -> Result<Option<Row>, StoreError> {
         self.build().fetch_optional(conn).await
     }

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::{Arg, Conn, Dialect, query};
+use super::script::renumber;
+use super::{Arg, Conn, Dialect, Query, query};
 use crate::store::StoreError;
 
 /// What a column holds.
@@ -35,27 +36,57 @@ const CHUNKS: [usize; 4] = [64, 16, 4, 1];
 
 impl Insert {
     /// Inserts the rows, each with a value for each column.
-    pub(crate) async fn run(&self, conn: &mut Conn<'_>, mut rows: Vec<Vec<Arg>>) -> Result<(), StoreError> {
-        if rows.is_empty() {
-            return Ok(());
-        }
+    pub(crate) async fn run(&'static self, conn: &mut Conn<'_>, rows: Vec<Vec<Arg>>) -> Result<(), StoreError> {
+        Self::run_all(conn, [(self, rows)]).await
+    }
+
+    /// Inserts rows into several tables. On Postgres by one statement, so none may
+    /// be of a row that another has inserted; keys that refer to each other are
+    /// checked at its end.
+    pub(crate) async fn run_all(
+        conn: &mut Conn<'_>,
+        all: impl IntoIterator<Item = (&'static Self, Vec<Vec<Arg>>)>,
+    ) -> Result<(), StoreError> {
+        let all = all.into_iter().filter(|(_, rows)| !rows.is_empty());
         match conn.dialect() {
-            Dialect::Postgres => self.run_postgres(conn, rows).await,
+            Dialect::Postgres => {
+                let mut statements = Vec::new();
+                for (insert, rows) in all {
+                    statements.push(insert.postgres(rows)?);
+                }
+                match together(statements) {
+                    Some(query) => conn.later(query).await,
+                    None => Ok(()),
+                }
+            }
             Dialect::Sqlite => {
-                for size in CHUNKS {
-                    while rows.len() >= size {
-                        let rest = rows.split_off(size);
-                        let chunk = std::mem::replace(&mut rows, rest);
-                        let args = chunk.into_iter().flatten();
-                        args.fold(query(self.values(size)), super::Query::bind).execute(conn).await?;
-                    }
+                for (insert, rows) in all {
+                    insert.sqlite(conn, rows).await?;
                 }
                 Ok(())
             }
         }
     }
 
-    async fn run_postgres(&self, conn: &mut Conn<'_>, rows: Vec<Vec<Arg>>) -> Result<(), StoreError> {
+    async fn sqlite(&self, conn: &mut Conn<'_>, mut rows: Vec<Vec<Arg>>) -> Result<(), StoreError> {
+        if rows.len() == 1 {
+            let args = rows.into_iter().flatten();
+            return conn.later(args.fold(query(self.values(1)), Query::bind)).await;
+        }
+        // Apart from what waits: together they would be too many texts to keep.
+        conn.settle().await?;
+        for size in CHUNKS {
+            while rows.len() >= size {
+                let rest = rows.split_off(size);
+                let chunk = std::mem::replace(&mut rows, rest);
+                let args = chunk.into_iter().flatten();
+                args.fold(query(self.values(size)), Query::bind).execute(conn).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn postgres(&self, rows: Vec<Vec<Arg>>) -> Result<Query, StoreError> {
         let mut columns: Vec<Vec<Arg>> = self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
         for row in rows {
             for (column, value) in columns.iter_mut().zip(row) {
@@ -66,8 +97,7 @@ impl Insert {
         for (column, (_, kind)) in columns.into_iter().zip(self.columns) {
             insert = insert.bind(Arg::column(*kind, column)?);
         }
-        insert.execute(conn).await?;
-        Ok(())
+        Ok(insert)
     }
 
     fn head(&self) -> String {
@@ -110,5 +140,45 @@ impl Insert {
             })
             .collect();
         format!("{} SELECT * FROM unnest({}) {}", self.head(), arrays.join(", "), self.conflict)
+    }
+}
+
+/// Several statements that write as one, for Postgres.
+fn together(mut statements: Vec<Query>) -> Option<Query> {
+    let last = statements.pop()?;
+    if statements.is_empty() {
+        return Some(last);
+    }
+    let (mut text, mut args) = (String::from("WITH "), Vec::new());
+    for (number, statement) in statements.into_iter().enumerate() {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{}part{number} AS (", if number == 0 { "" } else { "), " });
+        renumber(&mut text, statement.sql.postgres_text(), args.len());
+        args.extend(statement.args);
+    }
+    text.push_str(") ");
+    renumber(&mut text, last.sql.postgres_text(), args.len());
+    args.extend(last.args);
+    Some(Query { sql: text.into(), args })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_write_are_parts_of_the_last() {
+        assert!(together(Vec::new()).is_none());
+        let insert = |table: &str| query(format!("INSERT INTO {table} SELECT * FROM unnest($1, $2)")).bind(1_i64).bind(2_i64);
+        let one = together(vec![insert("a")]).expect("a statement");
+        assert_eq!(one.sql.postgres_text(), "INSERT INTO a SELECT * FROM unnest($1, $2)");
+        let three = together(vec![insert("a"), insert("b"), insert("c")]).expect("a statement");
+        assert_eq!(
+            three.sql.postgres_text(),
+            "WITH part0 AS (INSERT INTO a SELECT * FROM unnest($1, $2)), \
+             part1 AS (INSERT INTO b SELECT * FROM unnest($3, $4)) \
+             INSERT INTO c SELECT * FROM unnest($5, $6)"
+        );
+        assert_eq!(three.args.len(), 6);
     }
 }

@@ -12,8 +12,10 @@ mod build;
 mod bulk;
 mod pools;
 mod row;
+mod script;
 mod text;
 
+use futures_util::TryStreamExt as _;
 use sqlx::SqlSafeStr as _;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
@@ -21,8 +23,9 @@ use sqlx::sqlite::SqliteConnection;
 pub(crate) use self::arg::Arg;
 pub(crate) use self::build::Builder;
 pub(crate) use self::bulk::{Insert, Kind};
-pub(crate) use self::pools::Pools;
+pub(crate) use self::pools::{Link, Pools};
 pub(crate) use self::row::Row;
+use self::script::Waiting;
 pub(crate) use self::text::{Sql, either};
 use crate::store::StoreError;
 
@@ -39,9 +42,21 @@ pub(crate) enum Dialect {
 #[derive(Debug)]
 pub(crate) enum Conn<'c> {
     /// To SQLite.
-    Sqlite(&'c mut SqliteConnection),
+    Sqlite(Waiting<&'c mut SqliteConnection>),
     /// To Postgres.
     Postgres(&'c mut PgConnection),
+}
+
+impl<'c> From<&'c mut SqliteConnection> for Conn<'c> {
+    fn from(conn: &'c mut SqliteConnection) -> Self {
+        Self::Sqlite(Waiting::on(conn))
+    }
+}
+
+impl<'c> From<&'c mut PgConnection> for Conn<'c> {
+    fn from(conn: &'c mut PgConnection) -> Self {
+        Self::Postgres(conn)
+    }
 }
 
 impl Conn<'_> {
@@ -52,13 +67,66 @@ impl Conn<'_> {
         }
     }
 
-    /// Runs statements without parameters, unprepared: for control of
-    /// transactions.
-    pub(crate) async fn control(&mut self, statements: &'static str) -> Result<(), StoreError> {
-        let statements = statements.into_sql_str();
+    /// Begins a transaction that writes, where that can be seen to fail: on
+    /// Postgres, whose connections get lost.
+    pub(crate) async fn begin(&mut self) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(conn) => _ = sqlx::raw_sql(statements).execute(&mut **conn).await?,
-            Self::Postgres(conn) => _ = sqlx::raw_sql(statements).execute(&mut **conn).await?,
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(_) => self.control("BEGIN").await,
+        }
+    }
+
+    /// The connection in a transaction that has [begun](Self::begin); on SQLite it
+    /// begins with the first statement. Statements may wait [for
+    /// later](Self::later), and are lost unless one that is waited for follows.
+    pub(crate) fn in_transaction(mut self) -> Self {
+        if let Self::Sqlite(waiting) = &mut self {
+            waiting.gathers = true;
+            waiting.add(query("BEGIN IMMEDIATE"));
+        }
+        self
+    }
+
+    /// Runs a statement whose result nobody waits for: at once, or, on a connection
+    /// in a [transaction](Self::in_transaction), before the next one that is waited for; an
+    /// error of it comes up there.
+    pub(crate) async fn later(&mut self, query: Query) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(waiting) if waiting.gathers => {
+                waiting.add(query);
+                if waiting.is_full() {
+                    self.settle().await?;
+                }
+            }
+            Self::Sqlite(_) | Self::Postgres(_) => _ = query.execute(self).await?,
+        }
+        Ok(())
+    }
+
+    /// Drops statements that wait. Says whether any ran before.
+    pub(crate) fn abandon(&mut self) -> bool {
+        match self {
+            Self::Sqlite(waiting) => waiting.abandon(),
+            Self::Postgres(_) => true,
+        }
+    }
+
+    /// Runs what waits.
+    pub(super) async fn settle(&mut self) -> Result<(), StoreError> {
+        if let Self::Sqlite(waiting) = self
+            && let Some(query) = waiting.take()
+        {
+            query.execute(self).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs statements without parameters that control a transaction. On SQLite
+    /// they [wait](Self::later).
+    pub(crate) async fn control(&mut self, statements: &'static str) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(_) => self.later(query(statements)).await?,
+            Self::Postgres(conn) => _ = sqlx::raw_sql(statements.into_sql_str()).execute(&mut **conn).await?,
         }
         Ok(())
     }
@@ -96,12 +164,13 @@ macro_rules! run {
     ($query:expr, $conn:expr, $run:ident, |$done:ident| $map_sqlite:expr, $map_postgres:expr) => {{
         let Query { sql, args } = $query;
         match $conn {
-            Conn::Sqlite(conn) => {
+            Conn::Sqlite(waiting) => {
+                let Query { sql, args } = waiting.with(Query { sql, args });
                 let mut query = sqlx::query::<sqlx::Sqlite>(sql.sqlite());
                 for arg in args {
                     query = arg.bind_sqlite(query)?;
                 }
-                let $done = query.$run(&mut **conn).await?;
+                let $done = query.$run(&mut *waiting.conn).await?;
                 $map_sqlite
             }
             Conn::Postgres(conn) => {
@@ -123,7 +192,31 @@ impl Query {
     }
 
     pub(crate) async fn execute(self, conn: &mut Conn<'_>) -> Result<Done, StoreError> {
-        Ok(run!(self, conn, execute, |done| Done(done.rows_affected()), Done(done.rows_affected())))
+        match conn {
+            Conn::Sqlite(waiting) => {
+                let Self { sql, args } = waiting.with(self);
+                let mut query = sqlx::query::<sqlx::Sqlite>(sql.sqlite());
+                for arg in args {
+                    query = arg.bind_sqlite(query)?;
+                }
+                // Of statements that waited with it, what they wrote is not counted.
+                let mut rows = 0;
+                let mut ended = sqlx::Executor::fetch_many(&mut *waiting.conn, query);
+                while let Some(step) = ended.try_next().await? {
+                    if let sqlx::Either::Left(done) = step {
+                        rows = done.rows_affected();
+                    }
+                }
+                Ok(Done(rows))
+            }
+            Conn::Postgres(conn) => {
+                let mut query = sqlx::query::<sqlx::Postgres>(self.sql.postgres());
+                for arg in self.args {
+                    query = arg.bind_postgres(query);
+                }
+                Ok(Done(query.execute(&mut **conn).await?.rows_affected()))
+            }
+        }
     }
 
     pub(crate) async fn fetch_one(self, conn: &mut Conn<'_>) -> Result<Row, StoreError> {
@@ -143,6 +236,43 @@ impl Query {
             rows.into_iter().map(Row::Postgres).collect()
         ))
     }
+}
+
+/// Runs statements that read, and gives the rows of each. They go to SQLite
+/// together.
+pub(crate) async fn fetch_each<const N: usize>(
+    conn: &mut Conn<'_>,
+    queries: [Query; N],
+) -> Result<[Vec<Row>; N], StoreError> {
+    let mut each = [const { Vec::new() }; N];
+    match conn {
+        Conn::Sqlite(waiting) => {
+            let before = waiting.count();
+            queries.into_iter().for_each(|query| waiting.add(query));
+            let Some(Query { sql, args }) = waiting.take() else { return Ok(each) };
+            let mut query = sqlx::query::<sqlx::Sqlite>(sql.sqlite());
+            for arg in args {
+                query = arg.bind_sqlite(query)?;
+            }
+            let (mut steps, mut ended) = (sqlx::Executor::fetch_many(&mut *waiting.conn, query), 0);
+            while let Some(step) = steps.try_next().await? {
+                match step {
+                    sqlx::Either::Left(_) => ended += 1,
+                    sqlx::Either::Right(row) => {
+                        if let Some(rows) = usize::checked_sub(ended, before).and_then(|at| each.get_mut(at)) {
+                            rows.push(Row::Sqlite(row));
+                        }
+                    }
+                }
+            }
+        }
+        Conn::Postgres(_) => {
+            for (rows, query) in each.iter_mut().zip(queries) {
+                *rows = query.fetch_all(conn).await?;
+            }
+        }
+    }
+    Ok(each)
 }
 
 /// A statement of which the first column is read.

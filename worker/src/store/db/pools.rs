@@ -3,7 +3,7 @@
 use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
-use super::Conn;
+use super::{Conn, Dialect};
 use crate::store::StoreError;
 
 /// The pools of a store.
@@ -31,15 +31,43 @@ pub(crate) enum Link {
 impl Link {
     pub(crate) fn conn(&mut self) -> Conn<'_> {
         match self {
-            Self::Sqlite(conn) => Conn::Sqlite(conn),
-            Self::SqliteSnapshot(conn) => Conn::Sqlite(conn),
-            Self::Postgres(conn) => Conn::Postgres(conn),
-            Self::PostgresSnapshot(conn) => Conn::Postgres(conn),
+            Self::Sqlite(conn) => Conn::from(&mut **conn),
+            Self::SqliteSnapshot(conn) => Conn::from(&mut **conn),
+            Self::Postgres(conn) => Conn::from(&mut **conn),
+            Self::PostgresSnapshot(conn) => Conn::from(&mut **conn),
         }
+    }
+
+    /// Has the connection closed when it is dropped, instead of given back.
+    pub(crate) fn close_on_drop(&mut self) {
+        match self {
+            Self::Sqlite(conn) => conn.close_on_drop(),
+            Self::Postgres(conn) => conn.close_on_drop(),
+            // Rolled back when dropped.
+            Self::SqliteSnapshot(_) | Self::PostgresSnapshot(_) => {}
+        }
+    }
+
+    /// Closes the connection. The pool opens another.
+    pub(crate) async fn close(self) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(conn) => conn.close().await?,
+            Self::Postgres(conn) => conn.close().await?,
+            Self::SqliteSnapshot(conn) => conn.rollback().await?,
+            Self::PostgresSnapshot(conn) => conn.rollback().await?,
+        }
+        Ok(())
     }
 }
 
 impl Pools {
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Sqlite { .. } => Dialect::Sqlite,
+            Self::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
     /// For one statement that reads.
     pub(crate) async fn reading(&self) -> Result<Link, StoreError> {
         Ok(match self {

@@ -49,6 +49,14 @@ fn safe(text: Text) -> SqlStr {
 }
 
 impl Sql {
+    pub(super) fn sqlite_text(&self) -> &str {
+        &self.sqlite
+    }
+
+    pub(super) fn postgres_text(&self) -> &str {
+        &self.postgres
+    }
+
     pub(super) fn sqlite(self) -> SqlStr {
         safe(self.sqlite)
     }

@@ -12,23 +12,24 @@ use serde_json::{Value, json};
 
 use super::super::codec::{decode, parse};
 use super::super::commands::{Activation, Fence, Incoming, KeyAt, KeyIndex};
-use super::super::db::{self, Arg, Conn};
+use super::super::db::{self, Arg, Conn, Query, Row};
 use super::super::{Refusal, StoreError};
 use super::commit::ROOT;
 use super::frames;
 
 pub(super) async fn load(conn: &mut Conn<'_>, thread: &ThreadId) -> Result<Activation, StoreError> {
-    let row = db::query(
+    let head = db::query(
         "SELECT t.graph, t.fence, t.salt, t.branch, t.head_seq,
                 c.checkpoint, c.parent, c.source, c.superstep, c.created_at, c.graph_version, c.fingerprint, c.body, c.keys
          FROM threads t
          JOIN checkpoints c ON c.thread = t.thread AND c.frame = '' AND c.seq = t.head_seq
          WHERE t.thread = $1",
     )
-    .bind(thread.as_str())
-    .fetch_optional(&mut *conn)
-    .await?
-    .ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
+    .bind(thread.as_str());
+    let open = db::query("SELECT id, kind FROM interrupts WHERE thread = $1 AND status = 'open'").bind(thread.as_str());
+    let all = [head, records_of(thread, ROOT, None), frames::of(thread), open, incoming_of(thread)];
+    let [head, records, frames, open, came_in] = db::fetch_each(conn, all).await?;
+    let row = head.into_iter().next().ok_or_else(|| Refusal::UnknownThread(thread.clone()))?;
     let of = thread.as_str();
     let salt: Vec<u8> = row.try_get(2)?;
     let seq: i64 = row.try_get(4)?;
@@ -43,10 +44,10 @@ pub(super) async fn load(conn: &mut Conn<'_>, thread: &ThreadId) -> Result<Activ
     let body: CheckpointBody = decode("checkpoint body", of, row.try_get(12)?)?;
     let keys: KeyIndex = decode("key index", of, row.try_get(13)?)?;
     let values = values(conn, thread, ROOT, &keys).await?;
-    let records = records(conn, thread, ROOT, seq, &body).await?;
-    let frames = frames::load(conn, thread, seq, &body, &records).await?;
-    let (open, stops) = open(conn, thread).await?;
-    let wake = incoming(conn, thread).await?;
+    let records = records_in(thread, &body, records)?;
+    let frames = frames::load(conn, thread, seq, frames, &body, &records).await?;
+    let (open, stops) = points_in(open)?;
+    let wake = incoming_in(came_in, &[], &[])?;
     Ok(Activation {
         thread: thread.clone(),
         graph: row.try_get(0)?,
@@ -73,11 +74,7 @@ pub(super) async fn load(conn: &mut Conn<'_>, thread: &ThreadId) -> Result<Activ
 }
 
 /// The open points, and those among them that are no questions.
-async fn open(conn: &mut Conn<'_>, thread: &ThreadId) -> Result<(Vec<InterruptId>, Vec<InterruptId>), StoreError> {
-    let rows = db::query("SELECT id, kind FROM interrupts WHERE thread = $1 AND status = 'open'")
-        .bind(thread.as_str())
-        .fetch_all(conn)
-        .await?;
+fn points_in(rows: Vec<Row>) -> Result<(Vec<InterruptId>, Vec<InterruptId>), StoreError> {
     let (mut open, mut stops) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in rows {
         let id: InterruptId = parse("interrupt id", row.try_get(0)?)?;
@@ -210,20 +207,33 @@ pub(super) async fn records(
     seq: i64,
     body: &CheckpointBody,
 ) -> Result<BTreeMap<String, TaskRecord>, StoreError> {
-    let mut records: BTreeMap<String, TaskRecord> = BTreeMap::new();
-    let rows = db::query(db::either(
-        "SELECT task, record, NULL AS name FROM tasks WHERE thread = $1 AND frame = $2 AND seq = $3
+    records_in(thread, body, records_of(thread, frame, Some(seq)).fetch_all(conn).await?)
+}
+
+/// The rows of [`records`]; of the thread's head where no checkpoint is given.
+fn records_of(thread: &ThreadId, frame: &str, seq: Option<i64>) -> Query {
+    db::query(db::either(
+        "WITH at (seq) AS (SELECT coalesce($3, (SELECT head_seq FROM threads WHERE thread = $1)))
+         SELECT task, record, NULL AS name FROM at JOIN tasks ON tasks.seq = at.seq WHERE thread = $1 AND frame = $2
          UNION ALL
-         SELECT occurrence, result, name FROM steps WHERE thread = $1 AND frame = $2 AND seq = $3",
-        "SELECT task, record, NULL::text AS name FROM tasks WHERE thread = $1 AND frame = $2 AND seq = $3
+         SELECT occurrence, result, name FROM at JOIN steps ON steps.seq = at.seq WHERE thread = $1 AND frame = $2",
+        "WITH at (seq) AS (SELECT coalesce($3::bigint, (SELECT head_seq FROM threads WHERE thread = $1)))
+         SELECT task, record, NULL::text AS name FROM at JOIN tasks ON tasks.seq = at.seq
+         WHERE thread = $1 AND frame = $2
          UNION ALL
-         SELECT occurrence, result, name FROM steps WHERE thread = $1 AND frame = $2 AND seq = $3",
+         SELECT occurrence, result, name FROM at JOIN steps ON steps.seq = at.seq WHERE thread = $1 AND frame = $2",
     ))
     .bind(thread.as_str())
     .bind(frame)
     .bind(seq)
-    .fetch_all(conn)
-    .await?;
+}
+
+fn records_in(
+    thread: &ThreadId,
+    body: &CheckpointBody,
+    rows: Vec<Row>,
+) -> Result<BTreeMap<String, TaskRecord>, StoreError> {
+    let mut records: BTreeMap<String, TaskRecord> = BTreeMap::new();
     let (tasks, steps): (Vec<_>, Vec<_>) = rows
         .into_iter()
         .map(|row| (row.try_get::<Option<String>, _>(2), row))
@@ -259,9 +269,13 @@ pub(super) async fn incoming_without(
     runs: &[RunId],
     answers: &[InterruptId],
 ) -> Result<Incoming, StoreError> {
-    let mut wake = Incoming::default();
-    // All in one statement, which most of the time finds the flags alone.
-    let rows = db::query(db::either(
+    incoming_in(incoming_of(thread).fetch_all(conn).await?, runs, answers)
+}
+
+/// The rows of [`incoming`]: all by one statement, which most of the time finds
+/// the flags alone.
+fn incoming_of(thread: &ThreadId) -> Query {
+    db::query(db::either(
         "SELECT 0, interrupt, answered, NULL, position FROM answers WHERE thread = $1 AND consumed_by IS NULL
          UNION ALL
          SELECT 1, run, NULL, resume, created_at FROM runs WHERE thread = $1 AND NOT taken
@@ -277,8 +291,10 @@ pub(super) async fn incoming_without(
          ORDER BY 1, 5, 2",
     ))
     .bind(thread.as_str())
-    .fetch_all(&mut *conn)
-    .await?;
+}
+
+fn incoming_in(rows: Vec<Row>, runs: &[RunId], answers: &[InterruptId]) -> Result<Incoming, StoreError> {
+    let mut wake = Incoming::default();
     for row in rows {
         match row.try_get::<i64, _>(0)? {
             0 => {

@@ -17,8 +17,10 @@ use super::super::commands::{Claim, Fence};
 use super::super::db::{self, Arg};
 use super::super::events::What;
 use super::events::Log;
+use super::turns::{self, Judged};
 use super::tx::Tx;
 use super::{audit, threads};
+use crate::queue;
 
 /// Whether a lease was taken. Who has it reads the thread beside the writer: the
 /// lease keeps others from changing what an activation needs, and what still
@@ -33,24 +35,46 @@ pub(super) enum Taken {
     Dead,
 }
 
-pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Taken, StoreError> {
-    let taken = db::query(
+pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, controlled: bool, log: Log) -> Result<Taken, StoreError> {
+    let counted =
+        match if controlled { turns::judge(tx, &claim, log.clone()).await? } else { Judged::Goes { counted: false } } {
+            Judged::Goes { counted } => counted,
+            Judged::HeldBack => {
+                tx.delete(&claim.jobs);
+                return Ok(Taken::Nothing);
+            }
+        };
+    let taken = db::query(db::either(
         "UPDATE threads SET fence = fence + 1, lease_owner = $2, lease_until = $3, status = 'running',
-                attempts = attempts + 1, updated_at = $4
+                attempts = attempts + 1, updated_at = $4, counted = $7, held_back = NULL
          WHERE thread = $1 AND status IN ('queued', 'running') AND not_before <= $4
            AND (lease_owner IS NULL OR lease_until < $4)
+           AND ($5 OR graph IN (SELECT value FROM json_each($6)))
          RETURNING attempts, fence",
-    )
+        "UPDATE threads SET fence = fence + 1, lease_owner = $2, lease_until = $3, status = 'running',
+                attempts = attempts + 1, updated_at = $4, counted = $7, held_back = NULL
+         WHERE thread = $1 AND status IN ('queued', 'running') AND not_before <= $4
+           AND (lease_owner IS NULL OR lease_until < $4)
+           AND ($5 OR graph = ANY ($6))
+         RETURNING attempts, fence",
+    ))
     .bind(claim.thread.as_str())
     .bind(&claim.worker)
     .bind(claim.lease_until.as_micros())
     .bind(claim.now.as_micros())
+    .bind(claim.graphs.is_none())
+    .bind(Arg::texts(claim.graphs.iter().flatten()))
+    .bind(counted)
     .fetch_optional(tx.own())
     .await?;
     let Some(row) = taken else {
         // Somebody else has it and will find what there is, or nothing is
         // left, or it backs off and the sweep comes back to it.
         tx.delete(&claim.jobs);
+        if claim.graphs.is_some() {
+            // The message is gone with this process; others have to look.
+            call_others(tx, &claim).await?;
+        }
         return Ok(Taken::Nothing);
     };
     let attempts = u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX);
@@ -68,6 +92,19 @@ pub(super) async fn claim(tx: &mut Tx<'_>, claim: Claim, log: Log) -> Result<Tak
     }
     tx.runs_run(&claim.thread);
     Ok(Taken::Held(Fence(row.try_get(1)?)))
+}
+
+/// Has other processes look for the thread, if it waits for one that serves its
+/// flow.
+async fn call_others(tx: &mut Tx<'_>, claim: &Claim) -> Result<(), StoreError> {
+    let waits = db::query("SELECT 1 FROM threads WHERE thread = $1 AND status = 'queued' AND lease_owner IS NULL")
+        .bind(claim.thread.as_str())
+        .fetch_optional(tx.own())
+        .await?;
+    if waits.is_some() {
+        queue::call(tx.own()).await?;
+    }
+    Ok(())
 }
 
 /// Undoes a claim, but for its fence: what cannot be read is not held.

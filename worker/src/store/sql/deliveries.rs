@@ -42,6 +42,8 @@ pub(super) async fn take(
                 attempts = attempts + 1, taken_until = $3
          WHERE thread = $1 AND delivery = $2
            AND ((status = 'pending' AND next_attempt_at <= $4) OR (status = 'sending' AND taken_until < $4))
+           AND NOT EXISTS (SELECT 1 FROM pause_switches WHERE kind = 'channel' AND name = channel
+                           AND (ends_at IS NULL OR ends_at > $4))
          RETURNING attempts",
     )
     .bind(thread.as_str())

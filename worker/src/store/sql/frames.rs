@@ -8,13 +8,13 @@ use countersign_kernel::time::Timestamp;
 
 use super::super::codec::{decode, parse};
 use super::super::commands::{FrameCommit, FrameFlush, FrameOwner, KeyIndex, LoadedFrame};
-use super::super::db::{self, Conn, Row};
+use super::super::db::{self, Conn, Query, Row};
 use super::super::views::ArchivedAt;
 use super::super::{Refusal, StoreError};
 use super::commit::{self, ROOT, encode_text};
 use super::events::{self, Log};
 use super::tx::Tx;
-use super::{activate, heads};
+use super::{activate, heads, retention};
 
 /// A frame column as an id; the root frame has none.
 pub(super) fn id(text: String) -> Result<Option<FrameId>, StoreError> {
@@ -104,22 +104,27 @@ fn version(row: &Row) -> Result<u32, StoreError> {
     Ok(u32::try_from(row.try_get::<i64, _>("graph_version")?).unwrap_or(0))
 }
 
-/// The frames that unfinished tasks of the root frame's checkpoint `seq` run,
-/// however deep, outer ones first. Those of earlier supersteps of the frames
-/// around them are done with.
+/// The rows of the frames that tasks of the thread's head run.
+pub(super) fn of(thread: &ThreadId) -> Query {
+    let statement = format!(
+        "SELECT f.frame, f.parent AS outer_frame, f.task, f.around, f.address, f.graph, f.head_seq, f.branch, {CHECKPOINT}
+         FROM frames f JOIN checkpoints c ON c.thread = f.thread AND c.frame = f.frame AND c.seq = f.head_seq
+         WHERE f.thread = $1 AND f.root_seq = (SELECT head_seq FROM threads WHERE thread = $1)"
+    );
+    db::query(statement).bind(thread.as_str())
+}
+
+/// The frames that unfinished tasks of the root frame's checkpoint `root_seq` run,
+/// however deep, outer ones first, by [their rows](of). Those of earlier
+/// supersteps of the frames around them are done with.
 pub(super) async fn load(
     conn: &mut Conn<'_>,
     thread: &ThreadId,
     root_seq: i64,
+    rows: Vec<Row>,
     body: &CheckpointBody,
     records: &BTreeMap<String, TaskRecord>,
 ) -> Result<Vec<LoadedFrame>, StoreError> {
-    let statement = format!(
-        "SELECT f.frame, f.parent AS outer_frame, f.task, f.around, f.address, f.graph, f.head_seq, f.branch, {CHECKPOINT}
-         FROM frames f JOIN checkpoints c ON c.thread = f.thread AND c.frame = f.frame AND c.seq = f.head_seq
-         WHERE f.thread = $1 AND f.root_seq = $2"
-    );
-    let rows = db::query(statement).bind(thread.as_str()).bind(root_seq).fetch_all(&mut *conn).await?;
     let mut owned = Vec::with_capacity(rows.len());
     for row in rows {
         let frame: FrameId = parse("frame id", row.try_get("frame")?)?;
@@ -196,8 +201,12 @@ pub(super) async fn archived(
             .bind(thread.as_str())
             .bind(&wanted)
             .fetch_optional(&mut *conn)
-            .await?
-            .ok_or_else(|| Refusal::UnknownCheckpoint(checkpoint_id.clone()))?;
+            .await?;
+        let Some(row) = row else {
+            let compacted = retention::is_compacted(conn, thread).await?;
+            let unknown = if compacted { Refusal::Compacted } else { Refusal::UnknownCheckpoint };
+            return Err(unknown(checkpoint_id.clone()).into());
+        };
         let frame: String = row.try_get("frame")?;
         let keys: KeyIndex = decode("key index", &wanted, row.try_get("keys")?)?;
         let archived = Archived {

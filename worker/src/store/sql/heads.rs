@@ -10,7 +10,7 @@ use super::super::{Accepted, Refusal, StoreError};
 use super::commit::{self, ROOT};
 use super::events::Log;
 use super::tx::Tx;
-use super::{audit, frames, points, since, threads};
+use super::{audit, frames, points, retention, since, threads};
 use crate::queue::Message;
 
 /// Refuses to move a thread that somebody runs, or that has moved.
@@ -75,6 +75,9 @@ pub(super) async fn apply(
                 .await?;
         }
         move_head(tx, thread, next).await?;
+        if !retention::holds(tx.now().await?, thread, &next.keys).await? {
+            return Err(Refusal::ThreadChanged.into());
+        }
         log.add(What::Values(next.seq, None));
     }
     let seq = head.next.as_ref().map_or(before, |next| next.seq);
@@ -148,11 +151,11 @@ pub(super) async fn move_thread(tx: &mut Tx<'_>, command: MoveThread, mut log: L
         Some(rest) => (rest.status(), None, 0),
     };
     log.add(What::Status(status.to_owned(), error.map(str::to_owned)));
-    let last: i64 = db::scalar(
-        "UPDATE threads SET status = $2, error = $3, failed_tasks = $4, held_reason = NULL, cancel_requested = false,
+    let row = db::query(
+        "UPDATE threads SET status = $2, error = $3, failed_tasks = $4, held_reason = NULL, cancel_requested = false, cancel_asked_at = NULL,
                 pause_requested = false, attempts = 0, not_before = 0, fence = fence + 1, lease_owner = NULL, updated_at = $5,
                 next_event = next_event + $6
-         WHERE thread = $1 RETURNING next_event",
+         WHERE thread = $1 RETURNING next_event, priority",
     )
     .bind(thread.as_str())
     .bind(status)
@@ -162,7 +165,7 @@ pub(super) async fn move_thread(tx: &mut Tx<'_>, command: MoveThread, mut log: L
     .bind(log.len())
     .fetch_one(tx.now().await?)
     .await?;
-    log.insert(tx, thread, last)?;
+    log.insert(tx, thread, row.try_get(0)?)?;
     if let Some(run) = &command.run {
         let flags = serde_json::to_string(&run.resume).map_err(|error| StoreError::Database(error.to_string()))?;
         let taken = run.resume.is_empty();
@@ -179,7 +182,7 @@ pub(super) async fn move_thread(tx: &mut Tx<'_>, command: MoveThread, mut log: L
     if command.rest.is_some() {
         return Ok(Accepted::Committed(None));
     }
-    let message = Message::advance(command.job, command.thread);
+    let message = Message::advance(command.job, command.thread).with_priority(row.try_get(1)?);
     tx.push(message.clone(), command.now);
     Ok(Accepted::Committed(Some(message)))
 }

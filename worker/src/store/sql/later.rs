@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::StoreError;
 use super::super::db::{self, Arg, Conn, Insert, Kind, Sql};
-use crate::queue::{self, JobId, Message};
+use crate::queue::{self, JobId, Message, Way};
 
 use Kind::{Bytes, Int, Text};
 
@@ -35,10 +35,12 @@ pub(super) enum Table {
     Audit,
     Events,
     Replies,
+    Timers,
+    Signals,
 }
 
 /// In the order of [`Table`].
-static INSERTS: [Insert; 15] = [
+static INSERTS: [Insert; 17] = [
     Insert {
         table: "checkpoints",
         columns: &[
@@ -133,6 +135,7 @@ static INSERTS: [Insert; 15] = [
             ("payload", Bytes),
             ("codec", Int),
             ("asked_at", Int),
+            ("deadline", Int),
         ],
         conflict: "",
     },
@@ -229,6 +232,25 @@ static INSERTS: [Insert; 15] = [
         ],
         conflict: "",
     },
+    Insert {
+        table: "timers",
+        columns: &[("thread", Text), ("interrupt", Text), ("kind", Text), ("due_at", Int), ("status", Text)],
+        conflict: "ON CONFLICT (thread, interrupt, kind) DO NOTHING",
+    },
+    Insert {
+        table: "signals",
+        columns: &[
+            ("thread", Text),
+            ("position", Int),
+            ("name", Text),
+            ("payload", Bytes),
+            ("codec", Int),
+            ("sent_by", Text),
+            ("sent_at", Int),
+            ("interrupt", Text),
+        ],
+        conflict: "",
+    },
 ];
 
 /// A change of rows that is the same for many threads.
@@ -252,11 +274,13 @@ pub(super) enum Change {
     ApproversClosed,
     /// Thread, interrupt: nobody else is told.
     DeliveriesSkipped,
+    /// Thread, interrupt: it waits for no instant any more.
+    TimersDropped,
 }
 
 /// In the order of [`Change`]. The rows are `given`, with the columns `a`, `b`
 /// and `c`.
-static CHANGES: [(&str, &str); 9] = [
+static CHANGES: [(&str, &str); 10] = [
     ("runs", "status = 'running' FROM given WHERE runs.thread = given.a AND runs.status IN ('queued', 'held')"),
     ("runs", "taken = true FROM given WHERE runs.thread = given.a AND runs.run = given.b"),
     (
@@ -289,6 +313,11 @@ static CHANGES: [(&str, &str); 9] = [
         "deliveries",
         "status = 'skipped', detail = 'the request closed before it was sent' FROM given
          WHERE deliveries.thread = given.a AND deliveries.interrupt = given.b AND deliveries.status = 'pending'",
+    ),
+    (
+        "timers",
+        "status = 'dropped' FROM given
+         WHERE timers.thread = given.a AND timers.interrupt = given.b AND timers.status = 'set'",
     ),
 ];
 
@@ -397,22 +426,20 @@ impl Later {
 
     /// Writes everything that waits. Changes come first: they are of rows that
     /// were there before the command that put them down.
-    pub(super) async fn write(&mut self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+    pub(super) async fn write(&mut self, conn: &mut Conn<'_>, way: Way) -> Result<(), StoreError> {
         for (statement, rows) in statements().iter().zip(&mut self.changes) {
             if !rows.is_empty() {
-                db::query(statement.clone()).bind(Arg::Json(std::mem::take(rows).into())).execute(conn).await?;
+                conn.later(db::query(statement.clone()).bind(Arg::Json(std::mem::take(rows).into()))).await?;
             }
         }
         let tasks = &mut self.rows[Table::Tasks as usize];
         if tasks.len() > 1 {
             *tasks = newest(std::mem::take(tasks));
         }
-        for (insert, rows) in INSERTS.iter().zip(&mut self.rows) {
-            insert.run(conn, std::mem::take(rows)).await?;
-        }
+        Insert::run_all(conn, INSERTS.iter().zip(self.rows.iter_mut().map(std::mem::take))).await?;
         // A job that came and went in one group: in this order it is gone.
-        queue::push(conn, &std::mem::take(&mut self.pushed)).await?;
-        queue::delete(conn, &std::mem::take(&mut self.deleted)).await?;
+        queue::push(conn, way, &std::mem::take(&mut self.pushed)).await?;
+        queue::delete(conn, way, &std::mem::take(&mut self.deleted)).await?;
         Ok(())
     }
 }

@@ -11,25 +11,39 @@
 mod access;
 mod activate;
 mod audit;
+mod batch;
 mod beside;
 mod claim;
 mod commit;
+mod controls;
+mod copy;
+mod dead_letters;
 mod deliveries;
 mod events;
 mod frames;
 mod heads;
 mod later;
+mod overview;
 mod points;
 mod postgres;
 mod reads;
+mod retention;
+mod schedules;
+mod signals;
 mod since;
 mod sqlite;
+mod stats;
 mod sweep;
 mod threads;
+mod timers;
+mod turns;
 mod tx;
 mod votes;
+mod workers;
 mod writer;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,39 +52,71 @@ use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 
 pub use self::beside::Beside;
+pub use self::copy::{Copied, CopyError};
+pub use self::stats::{GraphSize, StoreStats, TableSize, ThreadSize};
 use self::claim::Taken;
 use self::events::Log;
 use self::writer::{Locks, Writer};
 use super::commands::{
     Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry,
-    MoveThread, RecordVote, ResumeThread, StepCommit, StepGuard, StepResult, Voted,
+    MoveThread, RecordVote, ResumeThread, Serves, StepCommit, StepGuard, StepResult, Voted,
 };
 use super::db::{self, Conn, Pools};
 use super::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
-    InterruptView, Keyset, Overview, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
+    InterruptView, Keyset, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
 use super::{Accepted, AppendEvents, Cancelled, Due, Journal, Store, StoreError};
-use crate::queue::{self, JobId, JobKind, Message, QueueDepth};
+use crate::queue::{self, JobId, Message, QueueDepth, Transport, Way};
+use crate::tally::Tally;
 
 /// The store on a SQL database.
 #[derive(Debug, Clone)]
 pub struct SqlStore {
     writer: Writer,
     pools: Pools,
+    transport: Transport,
     migrated: Vec<String>,
     journal: Journal,
+    tally: Arc<Tally>,
+    /// Whether there may be switches or limits that claims are judged by.
+    controlled: Arc<AtomicBool>,
 }
 
 impl SqlStore {
     fn on(pools: Pools, migrated: Vec<String>) -> Self {
-        let writer = Writer::start(pools.clone());
-        Self { writer, pools, migrated, journal: Journal::default() }
+        let tally = Arc::<Tally>::default();
+        let writer = Writer::start(pools.clone(), Way::Rows, Arc::clone(&tally));
+        Self {
+            writer,
+            pools,
+            transport: Transport::Rows,
+            migrated,
+            journal: Journal::default(),
+            tally,
+            controlled: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     /// The connections, for the queue's carrier.
     pub(crate) fn pools(&self) -> &Pools {
         &self.pools
+    }
+
+    /// What carries messages.
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Sends wake-ups through a Redis instead of leaving them to the database's
+    /// own queue: commits write them into the outbox, which a
+    /// [`Carrier`](queue::Carrier) of whatever process relays. To be said before
+    /// the store is used.
+    #[must_use]
+    pub fn through(self, redis: queue::Redis) -> Self {
+        let transport = Transport::Redis(Arc::new(redis));
+        let writer = Writer::start(self.pools.clone(), transport.way(), Arc::clone(&self.tally));
+        Self { writer, transport, ..self }
     }
 
     /// The migrations that opening applied, by number and name.
@@ -157,7 +203,11 @@ impl Store for SqlStore {
 
     async fn claim(&self, claim: Claim) -> Result<Claimed, StoreError> {
         let thread = claim.thread.clone();
-        let taken = tell!(self, thread, claim.now, None, |tx, log, claim| claim::claim(tx, claim, log))?;
+        let log = Log::new(self.journal.is_on(), claim.now);
+        let controlled = self.controlled.load(Ordering::Relaxed);
+        let locks = Locks { limits: controlled, ..Locks::on(&thread) };
+        let taken = write!(self, locks, |tx, log, claim, controlled| claim::claim(tx, claim, controlled, log))?;
+        self.journal.tell(&thread);
         let fence = match taken {
             Taken::Held(fence) => fence,
             Taken::Nothing => return Ok(Claimed::Nothing),
@@ -190,7 +240,8 @@ impl Store for SqlStore {
     }
 
     async fn recover(&self, now: Timestamp) -> Result<u64, StoreError> {
-        write!(self, Locks::default(), |tx, now| async { sweep::recover(tx.now().await?, now).await })
+        let way = self.transport.way();
+        write!(self, Locks::default(), |tx, way, now| async { sweep::recover(tx.now().await?, way, now).await })
     }
 
     async fn commit(&self, commit: StepCommit) -> Result<Committed, StoreError> {
@@ -261,24 +312,23 @@ impl Store for SqlStore {
         ))
     }
 
-    async fn sweep(&self, now: Timestamp, grace: Duration, limit: u32) -> Result<Vec<Due>, StoreError> {
-        let mut link = self.pools.reading().await?;
-        sweep::find(&mut link.conn(), &JobKind::ALL, now, grace, limit).await
-    }
-
-    async fn sweep_of(
+    async fn sweep(
         &self,
-        kinds: &[JobKind],
+        serves: &Serves,
         now: Timestamp,
         grace: Duration,
         limit: u32,
     ) -> Result<Vec<Due>, StoreError> {
         let mut link = self.pools.reading().await?;
-        sweep::find(&mut link.conn(), kinds, now, grace, limit).await
+        let mut conn = link.conn();
+        let controlled = controls::any(&mut conn).await?;
+        self.controlled.store(controlled, Ordering::Relaxed);
+        sweep::find(&mut conn, serves, now, grace, limit).await
     }
 
     async fn tidy(&self, now: Timestamp) -> Result<u64, StoreError> {
-        write!(self, Locks::default(), |tx, now| async { sweep::tidy(tx.now().await?, now).await })
+        let way = self.transport.way();
+        write!(self, Locks::default(), |tx, way, now| async { sweep::tidy(tx.now().await?, way, now).await })
     }
 
     fn journal(&self) -> &Journal {
@@ -400,14 +450,9 @@ impl Store for SqlStore {
         deliveries::list(&mut link.conn(), interrupt, status, limit).await
     }
 
-    async fn overview_of(&self, graphs: Option<&[String]>) -> Result<Overview, StoreError> {
-        let mut link = self.pools.snapshot().await?;
-        reads::overview(&mut link.conn(), graphs).await
-    }
-
     async fn queues(&self) -> Result<Vec<QueueDepth>, StoreError> {
         let mut link = self.pools.reading().await?;
-        Ok(queue::depths(&mut link.conn()).await?)
+        Ok(queue::depths(&mut link.conn(), self.transport.way()).await?)
     }
 
     async fn audit(&self, thread: &ThreadId) -> Result<Vec<AuditEntry>, StoreError> {

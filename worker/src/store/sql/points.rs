@@ -15,9 +15,9 @@ use super::super::views::{InterruptFilter, InterruptView, Keyset, RequestView};
 use super::super::{Refusal, StoreError};
 use super::commit::ROOT;
 use super::events::Log;
-use super::frames;
 use super::later::Table;
 use super::tx::Tx;
+use super::{frames, signals, timers};
 use crate::queue::{self, Message};
 
 /// Records points that were raised, their requests, and who is told. Says how
@@ -34,6 +34,7 @@ pub(super) async fn open(
 ) -> Result<i64, StoreError> {
     let known = known(tx, thread, opened).await?;
     let mut waiting = 0;
+    let mut signalled = Vec::new();
     for OpenedPoint { point, recipients } in opened {
         if known.iter().any(|id| id == point.id.as_str()) {
             continue;
@@ -54,8 +55,11 @@ pub(super) async fn open(
             encode("payload", &point.payload)?.into(),
             PLAIN.into(),
             point.asked_at.as_micros().into(),
+            point.due.map(Timestamp::as_micros).into(),
         ];
         tx.insert(Table::Interrupts, row);
+        timers::set(tx, thread, point);
+        signalled.extend(point.signal().map(|name| (name, &point.id)));
         log.add(What::Opened(point.id.clone()));
         let Some(request) = request else { continue };
         let (thread_text, id) = (thread.as_str(), point.id.as_str());
@@ -68,6 +72,9 @@ pub(super) async fn open(
             tx.insert(Table::Approvers, row);
         }
         notify(tx, thread, &point.id, recipients, now);
+    }
+    for (name, id) in signalled {
+        signals::take(tx, thread, name, id, now, log).await?;
     }
     Ok(waiting)
 }
@@ -144,6 +151,9 @@ pub(super) async fn close(
             log.add(What::Closed(id.clone(), end.as_str().to_owned()));
         }
         close_request(tx, thread, id, "closed").await?;
+    }
+    if !closed.is_empty() {
+        timers::drop_of(tx, thread, closed.iter().map(|(id, _)| id)).await?;
     }
     Ok(())
 }

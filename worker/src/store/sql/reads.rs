@@ -8,20 +8,24 @@ use super::super::codec::{decode, parse};
 use super::super::commands::{Activation, KeyIndex};
 use super::super::db::{self, Builder, Conn, Row};
 use super::super::views::{
-    HistoryEntry, InterruptFilter, Keyset, Overview, RunView, ThreadDetail, ThreadFilter, ThreadSummary,
+    HistoryEntry, InterruptFilter, Keyset, RunView, ThreadDetail, ThreadFilter, ThreadSummary,
 };
 use super::super::{Refusal, StoreError};
 use super::commit::ROOT;
 use super::{activate, points};
 
 const SUMMARY: &str = "SELECT thread, graph, graph_version, status, open, failed_tasks, error, held_reason, started_by,
-       created_at, updated_at FROM threads";
+       created_at, updated_at, priority, limit_key, held_back FROM threads";
 
 fn summary(row: &Row) -> Result<ThreadSummary, StoreError> {
     let number = |column: usize| -> Result<u32, StoreError> {
         Ok(u32::try_from(row.try_get::<i64, _>(column)?).unwrap_or(u32::MAX))
     };
+    let held_back: Option<String> = row.try_get(13)?;
     Ok(ThreadSummary {
+        priority: row.try_get(11)?,
+        limit_key: row.try_get(12)?,
+        held_back: held_back.map(|by| decode("held back", &by, by.as_bytes())).transpose()?,
         thread: parse("thread id", row.try_get(0)?)?,
         graph: row.try_get(1)?,
         graph_version: number(2)?,
@@ -175,43 +179,4 @@ pub(super) async fn history(
         });
     }
     Ok(entries)
-}
-
-/// Counts; with `graphs`, over the threads of these flows only.
-pub(super) async fn overview(conn: &mut Conn<'_>, graphs: Option<&[String]>) -> Result<Overview, StoreError> {
-    let narrow = |query: &mut Builder, word: &'static str| {
-        if let Some(graphs) = graphs {
-            query.push(word).push(" thread IN (SELECT thread FROM threads WHERE graph IN ");
-            query.push_list(graphs.iter().map(String::as_str)).push(")");
-        }
-    };
-    let mut threads = Builder::new("SELECT status, count(*) FROM threads");
-    narrow(&mut threads, " WHERE");
-    let mut deliveries = Builder::new("SELECT status, count(*) FROM deliveries");
-    narrow(&mut deliveries, " WHERE");
-    let mut query = Builder::new("SELECT (SELECT count(*) FROM requests WHERE status = 'open'");
-    narrow(&mut query, " AND");
-    query.push("), (SELECT count(*) FROM dead_letters");
-    narrow(&mut query, " WHERE");
-    query.push("), (SELECT min(asked_at) FROM interrupts WHERE status = 'open'");
-    narrow(&mut query, " AND");
-    query.push(")");
-    let (threads, deliveries) = (counts(conn, threads).await?, counts(conn, deliveries).await?);
-    let row = query.fetch_one(conn).await?;
-    let count =
-        |column: usize| -> Result<u64, StoreError> { Ok(u64::try_from(row.try_get::<i64, _>(column)?).unwrap_or(0)) };
-    let oldest: Option<i64> = row.try_get(2)?;
-    Ok(Overview {
-        threads,
-        deliveries,
-        requests_open: count(0)?,
-        dead_letters: count(1)?,
-        oldest_open_request: oldest.map(Timestamp::from_micros),
-    })
-}
-
-async fn counts(conn: &mut Conn<'_>, mut query: Builder) -> Result<Vec<(String, u64)>, StoreError> {
-    query.push(" GROUP BY status");
-    let rows = query.fetch_all(conn).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, u64::try_from(row.try_get::<i64, _>(1)?).unwrap_or(0)))).collect()
 }

@@ -14,7 +14,7 @@ use super::events::Log;
 use super::later::Table;
 use super::tx::Tx;
 use super::{audit, commit, points};
-use crate::queue::{JobId, Message};
+use crate::queue::{self, JobId, Message};
 
 pub(super) async fn create(tx: &mut Tx<'_>, command: CreateThread, mut log: Log) -> Result<Accepted, StoreError> {
     if let Some(replay) = replay(tx, command.idempotency.as_ref()).await? {
@@ -30,8 +30,9 @@ pub(super) async fn create(tx: &mut Tx<'_>, command: CreateThread, mut log: Log)
     chain.extend(tx, &command.thread, "started", &command.started_by, &detail, command.now);
     let made = db::query(
         "INSERT INTO threads (thread, graph, graph_version, fingerprint, status, salt, input_hash, started_by,
-                              head, head_seq, branch, open, next_event, audit_seq, audit_head, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16)
+                              head, head_seq, branch, open, next_event, audit_seq, audit_head, created_at, updated_at,
+                              priority, limit_key)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $16, $17, $18)
          ON CONFLICT (thread) DO NOTHING",
     )
     .bind(command.thread.as_str())
@@ -50,6 +51,8 @@ pub(super) async fn create(tx: &mut Tx<'_>, command: CreateThread, mut log: Log)
     .bind(chain.seq)
     .bind(chain.head)
     .bind(command.now.as_micros())
+    .bind(command.priority)
+    .bind(command.limit_key.as_deref())
     .execute(tx.own())
     .await?;
     if made.rows_affected() == 0 {
@@ -71,7 +74,7 @@ pub(super) async fn create(tx: &mut Tx<'_>, command: CreateThread, mut log: Log)
     if stopped {
         return Ok(Accepted::Committed(None));
     }
-    let message = Message::advance(command.job, command.thread);
+    let message = Message::advance(command.job, command.thread).with_priority(command.priority);
     tx.push(message.clone(), command.now);
     Ok(Accepted::Committed(Some(message)))
 }
@@ -108,7 +111,7 @@ async fn status_of(conn: &mut Conn<'_>, thread: &ThreadId) -> Result<String, Sto
         .ok_or_else(|| Refusal::UnknownThread(thread.clone()).into())
 }
 
-fn ended(status: &str) -> Option<&'static str> {
+pub(super) fn ended(status: &str) -> Option<&'static str> {
     match status {
         "succeeded" => Some("succeeded"),
         "cancelled" => Some("cancelled"),
@@ -162,7 +165,7 @@ pub(super) async fn cancel(
     }
     let at_rest = db::query(
         "UPDATE threads SET status = 'cancelled', cancel_requested = true, held_reason = NULL, failed_tasks = 0,
-                fence = fence + 1, lease_owner = NULL, lease_until = 0, updated_at = $2
+                fence = fence + 1, lease_owner = NULL, lease_until = 0, held_back = NULL, updated_at = $2
          WHERE thread = $1 AND (lease_owner IS NULL OR lease_until < $2)",
     )
     .bind(thread.as_str())
@@ -180,10 +183,15 @@ pub(super) async fn cancel(
         forget_dead_letter(tx, &thread).await?;
         return Ok(Cancelled::Now);
     }
-    db::query("UPDATE threads SET cancel_requested = true WHERE thread = $1")
-        .bind(thread.as_str())
-        .execute(tx.now().await?)
-        .await?;
+    db::query(
+        "UPDATE threads SET cancel_requested = true, cancel_asked_at = coalesce(cancel_asked_at, $2) WHERE thread = $1",
+    )
+    .bind(thread.as_str())
+    .bind(now.as_micros())
+    .execute(tx.now().await?)
+    .await?;
+    // Whoever holds it may be another process.
+    queue::call(tx.now().await?).await?;
     Ok(Cancelled::Requested)
 }
 
@@ -213,25 +221,23 @@ pub(super) async fn release_hold(
     now: Timestamp,
     mut log: Log,
 ) -> Result<Message, StoreError> {
-    let released = db::query(
+    let priority: Option<i64> = db::scalar(
         "UPDATE threads SET status = 'queued', held_reason = NULL, attempts = 0, not_before = 0, updated_at = $2
-         WHERE thread = $1 AND status = 'held'",
+         WHERE thread = $1 AND status = 'held' RETURNING priority",
     )
     .bind(thread.as_str())
     .bind(now.as_micros())
-    .execute(tx.now().await?)
-    .await?
-    .rows_affected()
-        > 0;
-    if !released {
+    .fetch_optional(tx.now().await?)
+    .await?;
+    let Some(priority) = priority else {
         status_of(tx.now().await?, &thread).await?;
         return Err(Refusal::NothingPending.into());
-    }
+    };
     forget_dead_letter(tx, &thread).await?;
     log.add(What::status("queued"));
     log.append(tx, &thread).await?;
     audit::append(tx, &thread, "hold_released", &by, &json!({}), now).await?;
-    let message = Message::advance(job, thread);
+    let message = Message::advance(job, thread).with_priority(priority);
     tx.push(message.clone(), now);
     Ok(message)
 }

@@ -7,10 +7,10 @@ use countersign_kernel::time::Timestamp;
 use serde_json::json;
 
 use super::super::StoreError;
-use super::super::db::{Arg, Conn};
+use super::super::db::{self, Arg, Conn};
 use super::later::{Change, Later, Mark, Table};
 use super::writer::Locks;
-use crate::queue::{JobId, Message};
+use crate::queue::{JobId, Message, Way};
 
 /// The transaction of a group of commands, in the hands of one of them.
 ///
@@ -20,6 +20,8 @@ use crate::queue::{JobId, Message};
 pub(super) struct Tx<'c> {
     conn: Conn<'c>,
     later: Later,
+    /// Where messages go.
+    way: Way,
     /// What waited when the present command began.
     began: Mark,
     /// Whether there are other commands in the group.
@@ -31,8 +33,11 @@ pub(super) struct Tx<'c> {
 }
 
 impl<'c> Tx<'c> {
-    pub(super) fn new(conn: Conn<'c>, shared: bool) -> Self {
-        Self { conn, later: Later::default(), began: Mark::default(), shared, saved: false, touched: HashSet::new() }
+    /// Of a group of commands, or of a single one, on a connection that
+    /// has [begun](Conn::begin) a transaction.
+    pub(super) fn new(conn: Conn<'c>, way: Way, shared: bool) -> Self {
+        let (later, touched) = (Later::default(), HashSet::new());
+        Self { conn: conn.in_transaction(), later, way, began: Mark::default(), shared, saved: false, touched }
     }
 
     /// Puts a row down, to be written before the transaction ends.
@@ -57,14 +62,14 @@ impl<'c> Tx<'c> {
             // What the commands before put down is theirs; the present one's
             // comes behind the savepoint.
             let own = self.later.split_off(self.began);
-            self.later.write(&mut self.conn).await?;
+            self.later.write(&mut self.conn, self.way).await?;
             self.later = own;
             self.began = Mark::default();
             self.conn.control("SAVEPOINT command").await?;
             self.saved = true;
         }
         if !self.later.is_empty() {
-            self.later.write(&mut self.conn).await?;
+            self.later.write(&mut self.conn, self.way).await?;
         }
         Ok(&mut self.conn)
     }
@@ -112,7 +117,7 @@ impl<'c> Tx<'c> {
     pub(super) async fn begin(&mut self, locks: &Locks) -> Result<(), StoreError> {
         let names = || locks.threads.iter().chain(&locks.request);
         if names().any(|name| self.touched.contains(name)) {
-            self.later.write(&mut self.conn).await?;
+            self.later.write(&mut self.conn, self.way).await?;
             self.touched.clear();
         }
         self.touched.extend(names().cloned());
@@ -139,6 +144,19 @@ impl<'c> Tx<'c> {
 
     /// Writes what waits.
     pub(super) async fn finish(&mut self) -> Result<(), StoreError> {
-        self.later.write(&mut self.conn).await
+        self.later.write(&mut self.conn, self.way).await
+    }
+
+    /// Makes everything durable.
+    pub(super) async fn commit(mut self) -> Result<(), StoreError> {
+        db::query("COMMIT").execute(&mut self.conn).await.map(|_| ())
+    }
+
+    /// Undoes everything. Fails if the database has done so by itself.
+    pub(super) async fn roll_back(mut self) -> Result<(), StoreError> {
+        if self.conn.abandon() {
+            db::query("ROLLBACK").execute(&mut self.conn).await?;
+        }
+        Ok(())
     }
 }

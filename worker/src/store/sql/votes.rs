@@ -2,6 +2,7 @@
 //! decides, the answer and the job that wakes the point.
 
 use countersign_kernel::canonical::canonical_text;
+use countersign_kernel::fault::Fault;
 use countersign_kernel::ids::{InterruptId, ThreadId};
 use countersign_kernel::machine::Resume;
 use countersign_kernel::policy::{Verdict, Vote};
@@ -26,18 +27,36 @@ use crate::queue::Message;
 type Cast = (Principal, Value, Timestamp);
 
 /// The interrupt that a vote is about.
-struct Asked {
-    thread: ThreadId,
+pub(super) struct Asked {
+    pub(super) thread: ThreadId,
     status: String,
-    kind: String,
-    payload: Value,
-    revision: u32,
-    content_hash: Option<String>,
+    pub(super) kind: String,
+    pub(super) payload: Value,
+    pub(super) revision: u32,
+    pub(super) content_hash: Option<String>,
     answered: Option<Answered>,
+    /// Whether it waits for an instant.
+    timed: bool,
+    /// Whether somebody has asked to cancel the thread.
+    cancelled: bool,
     /// The position of the thread's next answer.
     next_answer: i64,
     /// Where the thread's audit trail ends.
     trail: Chain,
+}
+
+impl Asked {
+    /// Whether people decide on it.
+    pub(super) fn is_request(&self) -> bool {
+        self.content_hash.is_some()
+    }
+}
+
+/// What the audit trail is told.
+pub(super) struct Entry<'e> {
+    pub(super) action: &'e str,
+    pub(super) actor: &'e Principal,
+    pub(super) detail: &'e Value,
 }
 
 pub(super) async fn record(tx: &mut Tx<'_>, vote: RecordVote, mut log: Log) -> Result<Voted, StoreError> {
@@ -46,24 +65,34 @@ pub(super) async fn record(tx: &mut Tx<'_>, vote: RecordVote, mut log: Log) -> R
         return Ok(voted);
     }
     let message = Message::advance(vote.job, voted.thread.clone());
-    wake(tx, &message, vote.now, log).await?;
+    let message = wake(tx, &message, vote.now, log).await?;
     Ok(Voted { wake: Some(message), ..voted })
 }
 
-/// Puts a resting thread back in line and enqueues the message.
-async fn wake(tx: &mut Tx<'_>, message: &Message, now: Timestamp, mut log: Log) -> Result<(), StoreError> {
+/// Puts a resting thread back in line and enqueues the message, with the
+/// thread's priority; gives that back.
+pub(super) async fn wake(
+    tx: &mut Tx<'_>,
+    message: &Message,
+    now: Timestamp,
+    mut log: Log,
+) -> Result<Message, StoreError> {
     log.add(What::status("queued"));
-    let woken: Option<i64> = db::scalar(
+    let woken = db::query(
         "UPDATE threads SET status = 'queued', updated_at = $2, next_event = next_event + $3
-         WHERE thread = $1 AND status IN ('parked', 'failed', 'succeeded') RETURNING next_event",
+         WHERE thread = $1 AND status IN ('parked', 'failed', 'succeeded') RETURNING next_event, priority",
     )
     .bind(message.thread.as_str())
     .bind(now.as_micros())
     .bind(log.len())
     .fetch_optional(tx.own())
     .await?;
+    let mut message = message.clone();
     match woken {
-        Some(last) => log.insert(tx, &message.thread, last)?,
+        Some(row) => {
+            log.insert(tx, &message.thread, row.try_get(0)?)?;
+            message = message.with_priority(row.try_get(1)?);
+        }
         None => {
             // It runs, and takes this up before it rests.
             log.take_back();
@@ -71,12 +100,23 @@ async fn wake(tx: &mut Tx<'_>, message: &Message, now: Timestamp, mut log: Log) 
         }
     }
     tx.push(message.clone(), now);
-    Ok(())
+    Ok(message)
 }
 
-async fn cast(tx: &mut Tx<'_>, vote: &RecordVote, log: &mut Log) -> Result<Voted, StoreError> {
+/// A vote that may be put down, with what it is judged by.
+pub(super) struct Weighed {
+    asked: Asked,
+    request: Option<Request>,
+    value: Value,
+    votes: Vec<Cast>,
+    /// What it comes to if it is on record already.
+    repeated: Option<Voted>,
+}
+
+/// Judges a vote by all rules; writes nothing.
+pub(super) async fn weigh(conn: &mut Conn<'_>, vote: &RecordVote) -> Result<Weighed, StoreError> {
     let id = &vote.interrupt;
-    let asked = find(tx.own(), id).await?;
+    let asked = find(conn, id).await?;
     let request = Request::from_payload(&asked.payload).ok().filter(|_| asked.content_hash.is_some());
     // Authority first: who may not decide learns nothing about what others did.
     match &request {
@@ -95,11 +135,12 @@ async fn cast(tx: &mut Tx<'_>, vote: &RecordVote, log: &mut Log) -> Result<Voted
         None => vote.answer.clone(),
     };
     if vote.replace && asked.answered.is_some() {
-        return replace(tx, &asked, vote, value).await;
+        return Ok(Weighed { asked, request, value, votes: Vec::new(), repeated: None });
     }
-    let votes = points::votes(tx.own(), &asked.thread, id).await?;
-    if let Some(repeated) = repeated(&asked, vote, &value, request.as_ref(), &votes)? {
-        return Ok(repeated);
+    let votes = points::votes(conn, &asked.thread, id).await?;
+    let repeated = repeated(&asked, vote, &value, request.as_ref(), &votes)?;
+    if repeated.is_some() {
+        return Ok(Weighed { asked, request, value, votes, repeated });
     }
     match asked.kind.as_str() {
         // The resume of the thread that amends takes the data out first.
@@ -107,12 +148,28 @@ async fn cast(tx: &mut Tx<'_>, vote: &RecordVote, log: &mut Log) -> Result<Voted
             return Err(Refusal::CarriesUpdate { interrupt: id.clone(), thread: asked.thread }.into());
         }
         "container" if value.is_null() => return Err(Refusal::NotAnswerable { interrupt: id.clone() }.into()),
+        "sleep" if !value.is_null() => {
+            let faults = vec![Fault::at("", "a sleep takes no data: `null` ends it early")];
+            return Err(Refusal::InvalidAnswer { interrupt: id.clone(), faults }.into());
+        }
         _ => {}
     }
     let stale = vote.revision.is_some_and(|seen| seen != asked.revision)
         || vote.content_hash.as_ref().is_some_and(|seen| Some(seen) != asked.content_hash.as_ref());
     if stale {
         return Err(Refusal::RequestChanged { interrupt: id.clone(), revision: asked.revision }.into());
+    }
+    Ok(Weighed { asked, request, value, votes, repeated })
+}
+
+/// Judges a vote and puts it down. If it is refused, nothing was written.
+pub(super) async fn cast(tx: &mut Tx<'_>, vote: &RecordVote, log: &mut Log) -> Result<Voted, StoreError> {
+    let Weighed { asked, request, value, votes, repeated } = weigh(tx.own(), vote).await?;
+    if vote.replace && asked.answered.is_some() {
+        return replace(tx, &asked, vote, value).await;
+    }
+    if let Some(repeated) = repeated {
+        return Ok(repeated);
     }
     insert_vote(tx, &asked, vote, &value)?;
     let verdict = judge(vote, &value, request.as_ref(), &votes);
@@ -163,10 +220,11 @@ fn count(by: &[Principal]) -> u32 {
     u32::try_from(by.len()).unwrap_or(u32::MAX)
 }
 
-async fn find(conn: &mut Conn<'_>, id: &InterruptId) -> Result<Asked, StoreError> {
+pub(super) async fn find(conn: &mut Conn<'_>, id: &InterruptId) -> Result<Asked, StoreError> {
     let row = db::query(
         "SELECT i.thread, i.status, i.kind, i.payload, coalesce(r.revision, 1), r.content_hash, a.answered,
-                t.next_answer, t.salt, t.audit_seq, t.audit_head
+                t.next_answer, t.salt, t.audit_seq, t.audit_head, i.deadline IS NOT NULL,
+                t.cancel_requested
          FROM interrupts i JOIN threads t ON t.thread = i.thread
          LEFT JOIN requests r ON r.thread = i.thread AND r.interrupt = i.id
          LEFT JOIN answers a ON a.thread = i.thread AND a.interrupt = i.id
@@ -185,6 +243,8 @@ async fn find(conn: &mut Conn<'_>, id: &InterruptId) -> Result<Asked, StoreError
         revision: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
         content_hash: row.try_get(5)?,
         answered: answered.map(|bytes| decode("answer", id.as_str(), &bytes)).transpose()?,
+        timed: row.try_get(11)?,
+        cancelled: row.try_get(12)?,
         next_answer: row.try_get(7)?,
         trail: Chain { salt: row.try_get(8)?, seq: row.try_get(9)?, head: row.try_get(10)? },
     })
@@ -221,6 +281,10 @@ fn repeated(
     }
     if asked.status != "open" {
         return Err(Refusal::Superseded { interrupt: id.clone(), status: asked.status.clone() }.into());
+    }
+    if asked.cancelled {
+        // Whoever runs the thread drops the point with it.
+        return Err(Refusal::Superseded { interrupt: id.clone(), status: "superseded".to_owned() }.into());
     }
     if own.is_some() {
         let principal = vote.voter.principal.clone();
@@ -264,6 +328,31 @@ async fn conclude(
     };
     tx.change(Change::RequestCounted, thread, id, Some(have.into()));
     let decided = answered.is_some();
+    let detail = json!({
+        "interrupt": id.as_str(), "kind": asked.kind, "revision": asked.revision,
+        "shown": asked.content_hash, "answer": vote.answer, "roles": vote.voter.roles,
+        "channel": vote.via.channel, "identified": vote.via.identified, "decides": decided,
+    });
+    let action = if decided { "decided" } else { "voted" };
+    let thread = thread.clone();
+    let entry = Entry { action, actor: &vote.voter.principal, detail: &detail };
+    settle(tx, asked, id, answered, entry, vote.now, log).await?;
+    Ok(Voted { thread, decided, have, need, repeated: false, wake: None })
+}
+
+/// Puts the answer of a point down, if there is one now, and what is on record
+/// of it.
+pub(super) async fn settle(
+    tx: &mut Tx<'_>,
+    asked: Asked,
+    id: &InterruptId,
+    answered: Option<Answered>,
+    entry: Entry<'_>,
+    now: Timestamp,
+    log: &mut Log,
+) -> Result<(), StoreError> {
+    let thread = &asked.thread;
+    let decided = answered.is_some();
     if let Some(answered) = answered {
         let row = vec![
             thread.as_str().into(),
@@ -271,23 +360,22 @@ async fn conclude(
             asked.next_answer.into(),
             encode("answer", &answered)?.into(),
             PLAIN.into(),
-            vote.now.as_micros().into(),
+            now.as_micros().into(),
         ];
         tx.insert(Table::Answers, row);
-        tx.change(Change::PointAnswered, thread, id, Some(vote.now.as_micros()));
-        for change in [Change::RequestDecided, Change::ApproversClosed, Change::DeliveriesSkipped] {
-            tx.change(change, thread, id, None);
+        tx.change(Change::PointAnswered, thread, id, Some(now.as_micros()));
+        if asked.content_hash.is_some() {
+            for change in [Change::RequestDecided, Change::ApproversClosed, Change::DeliveriesSkipped] {
+                tx.change(change, thread, id, None);
+            }
+        }
+        if asked.timed {
+            tx.change(Change::TimersDropped, thread, id, None);
         }
         log.add(What::Closed(id.clone(), "answered".to_owned()));
     }
-    let detail = json!({
-        "interrupt": id.as_str(), "kind": asked.kind, "revision": asked.revision,
-        "shown": asked.content_hash, "answer": vote.answer, "roles": vote.voter.roles,
-        "channel": vote.via.channel, "identified": vote.via.identified, "decides": decided,
-    });
-    let action = if decided { "decided" } else { "voted" };
     let mut trail = asked.trail;
-    trail.extend(tx, thread, action, &vote.voter.principal, &detail, vote.now);
+    trail.extend(tx, thread, entry.action, entry.actor, entry.detail, now);
     // A container counts as no point that waits (K18).
     let closed = decided && asked.kind != "container";
     db::query(
@@ -301,7 +389,7 @@ async fn conclude(
     .bind(trail.head)
     .execute(tx.own())
     .await?;
-    Ok(Voted { thread: thread.clone(), decided, have, need, repeated: false, wake: None })
+    Ok(())
 }
 
 pub(super) async fn resume(
@@ -379,6 +467,6 @@ pub(super) async fn resume(
         audit::append(tx, thread, "resumed", &command.requested_by, &detail, command.now).await?;
     }
     let message = Message::advance(command.job, thread.clone());
-    wake(tx, &message, command.now, log).await?;
+    let message = wake(tx, &message, command.now, log).await?;
     Ok(Accepted::Committed(Some(message)))
 }

@@ -9,14 +9,11 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use countersign_kernel::ids::ThreadId;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgConnection;
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{Connection as _, Database, Pool, Postgres, SqlSafeStr as _, Sqlite, Transaction};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +21,11 @@ use tokio_util::sync::CancellationToken;
 use super::super::StoreError;
 use super::super::commands::IdempotencyEntry;
 use super::super::db::{self, Arg, Conn, Dialect, Pools};
+use super::turns;
 use super::tx::Tx;
+use self::hand::{Hand, KEPT_IDLE, Open, discard};
+use crate::queue::Way;
+use crate::tally::{Count, Tally, Timed};
 
 /// Most commands in one transaction: bounds what one failed commit undoes.
 const BATCH: usize = 256;
@@ -66,6 +67,8 @@ pub(super) struct Locks {
     pub(super) threads: Vec<String>,
     /// The right to accept a request under its idempotency key.
     pub(super) request: Option<String>,
+    /// The limits of the threads' flows.
+    pub(super) limits: bool,
 }
 
 impl Locks {
@@ -74,7 +77,7 @@ impl Locks {
     }
 
     pub(super) fn on_all<'t>(threads: impl IntoIterator<Item = &'t ThreadId>) -> Self {
-        Self { threads: threads.into_iter().map(|thread| thread.as_str().to_owned()).collect(), request: None }
+        Self { threads: threads.into_iter().map(|thread| thread.as_str().to_owned()).collect(), ..Self::default() }
     }
 
     pub(super) fn and_request(self, entry: Option<&IdempotencyEntry>) -> Self {
@@ -142,11 +145,11 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub(super) fn start(pools: Pools) -> Self {
+    pub(super) fn start(pools: Pools, way: Way, tally: Arc<Tally>) -> Self {
         let (commands, incoming) = mpsc::channel(QUEUE);
         let stop = CancellationToken::new();
         let failing = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(serve(pools, incoming, stop.clone(), Arc::clone(&failing)));
+        let task = tokio::spawn(serve(pools, way, incoming, stop.clone(), Arc::clone(&failing), tally));
         Self { commands, task: Arc::new(Mutex::new(Some(task))), stop, failing }
     }
 
@@ -179,10 +182,13 @@ impl Writer {
 
 async fn serve(
     pools: Pools,
+    way: Way,
     mut incoming: mpsc::Receiver<Box<dyn Command>>,
     stop: CancellationToken,
     failing: Arc<AtomicBool>,
+    tally: Arc<Tally>,
 ) {
+    let mut hand = Hand::new(pools);
     loop {
         let first = tokio::select! {
             biased;
@@ -190,6 +196,10 @@ async fn serve(
             () = stop.cancelled() => {
                 incoming.close();
                 incoming.recv().await
+            }
+            () = tokio::time::sleep(KEPT_IDLE), if hand.holds() => {
+                hand.let_go();
+                continue;
             }
         };
         let Some(first) = first else { return };
@@ -199,24 +209,27 @@ async fn serve(
         {
             batch.push(command);
         }
+        let (commands, began) = (batch.len(), Instant::now());
         // A panic was reported by the hook, and dropped the replies of the
         // batch, which tells its callers. It must not end the writer of all.
         let wrote = AssertUnwindSafe(async {
-            match &pools {
-                Pools::Sqlite { write, .. } => transaction(write, batch).await,
-                Pools::Postgres(pool) => {
-                    // The row of a thread that is about to begin cannot be locked
-                    // before. Whoever inserts it too has to wait, so all insert
-                    // in one order; that of commands on one thread stays.
-                    batch.sort_by(|a, b| a.locks().threads.first().cmp(&b.locks().threads.first()));
-                    transaction(pool, batch).await
-                }
+            if hand.dialect() == Dialect::Postgres {
+                // The row of a thread that is about to begin cannot be locked
+                // before. Whoever inserts it too has to wait, so all insert
+                // in one order; that of commands on one thread stays.
+                batch.sort_by(|a, b| a.locks().threads.first().cmp(&b.locks().threads.first()));
             }
+            transaction(&mut hand, way, batch).await
         });
         let wrote = wrote.catch_unwind().await;
         match wrote.unwrap_or(Wrote::Failed) {
             Wrote::Failed => failing.store(true, Ordering::Relaxed),
-            Wrote::Something => failing.store(false, Ordering::Relaxed),
+            Wrote::Something => {
+                failing.store(false, Ordering::Relaxed);
+                tally.add(Count::Commits);
+                tally.add_many(Count::Commands, commands);
+                tally.took(Timed::Commit, began.elapsed());
+            }
             Wrote::Nothing => {}
         }
     }
@@ -233,30 +246,6 @@ enum Wrote {
     Failed,
 }
 
-/// A database that commands run on.
-trait Backend: Database {
-    /// Begins a transaction that writes.
-    const BEGIN: &'static str;
-
-    fn conn(conn: &mut Self::Connection) -> Conn<'_>;
-}
-
-impl Backend for Sqlite {
-    const BEGIN: &'static str = "BEGIN IMMEDIATE";
-
-    fn conn(conn: &mut SqliteConnection) -> Conn<'_> {
-        Conn::Sqlite(conn)
-    }
-}
-
-impl Backend for Postgres {
-    const BEGIN: &'static str = "BEGIN";
-
-    fn conn(conn: &mut PgConnection) -> Conn<'_> {
-        Conn::Postgres(conn)
-    }
-}
-
 /// How an attempt to commit commands ended.
 enum Attempt {
     /// Each command's own outcome holds.
@@ -270,8 +259,8 @@ enum Attempt {
 
 /// Commits the commands together, or, if that breaks, each alone: then whichever
 /// is at fault fails alone too.
-async fn transaction<DB: Backend>(pool: &Pool<DB>, mut batch: Vec<Box<dyn Command>>) -> Wrote {
-    match attempt(pool, &mut batch).await {
+async fn transaction(hand: &mut Hand, way: Way, mut batch: Vec<Box<dyn Command>>) -> Wrote {
+    match attempt(hand, way, &mut batch).await {
         Attempt::Done(wrote) => {
             batch.into_iter().for_each(|command| command.finish(Ok(())));
             wrote
@@ -285,7 +274,7 @@ async fn transaction<DB: Backend>(pool: &Pool<DB>, mut batch: Vec<Box<dyn Comman
             let mut all = Wrote::Nothing;
             for command in batch {
                 let mut alone = vec![command];
-                let (wrote, held) = match attempt(pool, &mut alone).await {
+                let (wrote, held) = match attempt(hand, way, &mut alone).await {
                     Attempt::Done(wrote) => (wrote, Ok(())),
                     Attempt::Failed(error) => (Wrote::Failed, Err(error)),
                     Attempt::Apart => (Wrote::Failed, Err(broke())),
@@ -298,48 +287,44 @@ async fn transaction<DB: Backend>(pool: &Pool<DB>, mut batch: Vec<Box<dyn Comman
     }
 }
 
-async fn attempt<DB: Backend>(pool: &Pool<DB>, batch: &mut [Box<dyn Command>]) -> Attempt {
-    let mut conn = match pool.acquire().await {
-        Ok(conn) => conn,
-        Err(error) => return Attempt::Failed(error.into()),
+async fn attempt(hand: &mut Hand, way: Way, batch: &mut [Box<dyn Command>]) -> Attempt {
+    let mut open = match hand.open().await {
+        Ok(open) => open,
+        Err(error) => return Attempt::Failed(error),
     };
-    let (attempt, whole) = match conn.begin_with(DB::BEGIN.into_sql_str()).await {
-        Ok(transaction) => within(transaction, batch).await,
-        Err(error) => (Attempt::Failed(error.into()), false),
-    };
-    if !whole {
-        discard(conn).await;
+    let Some(link) = &mut open.link else { return Attempt::Failed(broke()) };
+    let (attempt, whole) = within(link.conn(), way, batch).await;
+    match open.link.take() {
+        // It is in no transaction.
+        Some(link) if whole => hand.keep(link),
+        link => discard(Open { link }).await,
     }
     attempt
 }
 
-/// Runs the commands and ends the transaction. Says also whether the connection
-/// is still of use.
-async fn within<DB: Backend>(mut transaction: Transaction<'_, DB>, batch: &mut [Box<dyn Command>]) -> (Attempt, bool) {
+/// Begins a transaction, runs the commands and ends it. Says also whether the
+/// connection is still of use.
+async fn within(conn: Conn<'_>, way: Way, batch: &mut [Box<dyn Command>]) -> (Attempt, bool) {
     let shared = batch.len() > 1;
     let locks = Wanted::by(batch);
-    let mut tx = Tx::new(DB::conn(&mut transaction), shared);
+    let mut tx = Tx::new(conn, way, shared);
     let ran = run(&mut tx, locks, batch).await;
     let written = match &ran {
         Ok(true) => tx.finish().await,
         Ok(false) | Err(_) => Ok(()),
     };
-    drop(tx);
     match ran.and_then(|stands| written.map(|()| stands)) {
-        Ok(true) => match transaction.commit().await {
+        Ok(true) => match tx.commit().await {
             Ok(()) => (Attempt::Done(Wrote::Something), true),
-            Err(error) => (Attempt::Failed(error.into()), false),
+            Err(error) => (Attempt::Failed(error), false),
         },
         // Nothing was to be written, so each command's own outcome holds, also
         // if SQLite has rolled back before us.
-        Ok(false) => {
-            let whole = transaction.rollback().await.is_ok();
-            (Attempt::Done(Wrote::Nothing), whole)
-        }
+        Ok(false) => (Attempt::Done(Wrote::Nothing), tx.roll_back().await.is_ok()),
         // A full disk ends SQLite's transaction by itself: what ran now would be
         // committed statement by statement.
         Err(error) => {
-            let whole = transaction.rollback().await.is_ok();
+            let whole = tx.roll_back().await.is_ok();
             (if shared { Attempt::Apart } else { Attempt::Failed(error) }, whole)
         }
     }
@@ -361,15 +346,6 @@ async fn run(tx: &mut Tx<'_>, locks: Wanted, batch: &mut [Box<dyn Command>]) -> 
     Ok(any)
 }
 
-/// Closes a connection that is not where sqlx believes it to be: after an
-/// error that ended the transaction by itself it would refuse every further
-/// one. The pool opens another.
-async fn discard<DB: Database>(conn: PoolConnection<DB>) {
-    if let Err(error) = conn.close().await {
-        tracing::warn!(%error, "a connection to the database did not close cleanly");
-    }
-}
-
 fn broke() -> StoreError {
     StoreError::Database("the transaction broke".into())
 }
@@ -378,14 +354,19 @@ fn broke() -> StoreError {
 struct Wanted {
     threads: Arg,
     requests: Option<Arg>,
+    /// The threads whose flows' limits are judged.
+    limited: Option<Arg>,
 }
 
 impl Wanted {
     fn by(batch: &[Box<dyn Command>]) -> Self {
         let requests: Vec<&str> = batch.iter().filter_map(|command| command.locks().request.as_deref()).collect();
+        let limited = batch.iter().map(|command| command.locks()).filter(|locks| locks.limits);
+        let limited: Vec<&String> = limited.flat_map(|locks| &locks.threads).collect();
         Self {
             threads: Arg::texts(batch.iter().flat_map(|command| &command.locks().threads)),
             requests: (!requests.is_empty()).then(|| Arg::texts(requests)),
+            limited: (!limited.is_empty()).then(|| Arg::texts(limited)),
         }
     }
 }
@@ -405,6 +386,9 @@ async fn lock(conn: &mut Conn<'_>, wanted: Wanted) -> Result<(), StoreError> {
         .execute(conn)
         .await?;
     }
+    if let Some(limited) = wanted.limited {
+        turns::lock(conn, limited).await?;
+    }
     db::query("SELECT 1 FROM threads WHERE thread = ANY ($1) ORDER BY thread FOR NO KEY UPDATE")
         .bind(wanted.threads)
         .execute(conn)
@@ -412,5 +396,6 @@ async fn lock(conn: &mut Conn<'_>, wanted: Wanted) -> Result<(), StoreError> {
     Ok(())
 }
 
+mod hand;
 #[cfg(test)]
 mod tests;

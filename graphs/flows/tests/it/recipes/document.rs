@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use countersign_flows::recipes::{
-    self, agent, bank_details, close_account, contract, letter, notice, quote, tender, tool_call,
+    self, agent, bank_details, close_account, contract, letter, notice, order, quote, tender, tool_call,
 };
 
 use super::*;
@@ -97,6 +97,7 @@ fn flow(heading: &str) -> Option<(CompiledGraph, Value)> {
         "Dynamic stop" => notice(outside),
         "A review as a sub-graph" => contract(),
         "Fan-out" => tender(),
+        "An event" => order(outside),
         "Retries" => quote(outside),
         "# Recipes" | "Answering" | "Trying them" => return None,
         other => panic!("{other}: which recipe is it?"),

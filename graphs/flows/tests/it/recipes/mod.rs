@@ -5,6 +5,7 @@ mod approval;
 mod document;
 mod dynamic_stop;
 mod editing;
+mod event;
 mod fan_out;
 mod input;
 mod retry;
