@@ -175,7 +175,8 @@ async fn answer(
                 let size = check_size(state, &answer).err();
                 let (principal, via) = (principal.clone(), Via { channel: "api", identified: "token" });
                 let operator = caller.may(Scope::Operate);
-                let vote = VoteRequest { interrupt, principal, operator, answer, revision: None, content_hash: None, via };
+                let vote =
+                    VoteRequest { interrupt, principal, operator, answer, revision: None, content_hash: None, via };
                 votes.push(vote);
                 size
             }

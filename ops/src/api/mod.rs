@@ -38,8 +38,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use auth::{ADMIN_TOKEN, Caller, Scope, admin_token_of, hash_token};
-pub(crate) use interrupts::STATUSES as INTERRUPT_STATUSES;
 pub(crate) use idempotency::InFlight;
+pub(crate) use interrupts::STATUSES as INTERRUPT_STATUSES;
 pub use problem::Problem;
 pub(crate) use threads::STATUSES as THREAD_STATUSES;
 

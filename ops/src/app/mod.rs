@@ -16,10 +16,8 @@ use std::time::Duration;
 use countersign_kernel::graph::{CompileError, CompiledGraph};
 use countersign_kernel::limits::Limits;
 use countersign_kernel::ports::{Channel, Clock};
-use countersign_notifier::{
-    EmailChannel, EmailFault, KeyFault, Links, WebhookChannel, WebhookConfig, WebhookFault,
-};
-use countersign_worker::engine::{ScheduleError, Engine, EngineConfig};
+use countersign_notifier::{EmailChannel, EmailFault, KeyFault, Links, WebhookChannel, WebhookConfig, WebhookFault};
+use countersign_worker::engine::{Engine, EngineConfig, ScheduleError};
 use countersign_worker::store::commands::Serves;
 use countersign_worker::store::views::TokenRecord;
 use countersign_worker::store::{CopyError, Store as _, StoreError};

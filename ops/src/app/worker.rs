@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::database::Database;
-use super::{DataFolder, StartError, http, StoreLedger, channels, engine_config};
+use super::{DataFolder, StartError, StoreLedger, channels, engine_config, http};
 use crate::config::{Config, StorePlace};
 use crate::state::AppState;
 

@@ -43,14 +43,15 @@ use clap::Parser as _;
 use serde_json::json;
 
 pub use self::args::{
-    Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, Schedules, SendSignal, ShowConfig, SignIn, Up, Wait, Worker,
+    Answer, Cli, Command, Global, Interrupts, ListInterrupts, Run, Schedules, SendSignal, ShowConfig, SignIn, Up, Wait,
+    Worker,
 };
 pub use self::exit::Exit;
 pub use self::failure::CliError;
 pub use self::flow_args::{DeadLetters, Limits, PauseFlow, ResumeFlow, SetLimits, Switch};
 pub use self::output::Output;
-pub use self::store::{CopyStore, StoreWork};
 use self::server::Session;
+pub use self::store::{CopyStore, StoreWork};
 pub use self::thread_args::{EditState, History, ListThreads, Replay, Resume, ThreadState, Threads};
 pub use self::watch::Watch;
 use crate::app::{self, Flows};

@@ -42,6 +42,6 @@ async fn list(client: &Client, output: Output) -> Result<Exit, CliError> {
 fn row(schedule: &Value) -> Vec<String> {
     let next = if schedule["paused"] == true { "paused".to_owned() } else { scalar(&schedule["next_at"]) };
     let [name, graph, cron, zone, thread] =
-        ["name", "graph", "cron", "zone", "last_thread"].map(|key| plain(&scalar(&schedule[key])).to_string());
+        ["name", "graph", "cron", "zone", "last_thread"].map(|key| plain(&scalar(&schedule[key])));
     vec![name, graph, cron, zone, next, thread]
 }

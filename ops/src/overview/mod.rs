@@ -119,7 +119,8 @@ impl Lookout {
 /// A number as people read it: `12,480`.
 pub(crate) fn grouped<T: std::fmt::Display>(number: T) -> String {
     let digits = number.to_string();
-    let parts: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
     parts.join(",")
 }
 
@@ -161,7 +162,10 @@ mod tests {
 
     #[test]
     fn numbers_are_told_in_groups() {
-        assert_eq!([0, 999, 1_000, 12_480, 1_000_000].map(grouped::<u64>), ["0", "999", "1,000", "12,480", "1,000,000"]);
+        assert_eq!(
+            [0, 999, 1_000, 12_480, 1_000_000].map(grouped::<u64>),
+            ["0", "999", "1,000", "12,480", "1,000,000"]
+        );
     }
 
     #[test]

@@ -47,7 +47,12 @@ impl<'a> Trouble<'a> {
         let warnings = warnings(&look.overview, None, look.at).into_iter().map(|mut warning| {
             let more = warning.affected.len().saturating_sub(AFFECTED_SHOWN);
             warning.affected.truncate(AFFECTED_SHOWN);
-            WarningView { title: parts(&warning.title), advice: parts(&warning.advice), affected: warning.affected, more }
+            WarningView {
+                title: parts(&warning.title),
+                advice: parts(&warning.advice),
+                affected: warning.affected,
+                more,
+            }
         });
         Self { prefix, warnings: warnings.collect() }
     }

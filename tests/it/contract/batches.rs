@@ -97,7 +97,9 @@ async fn the_same_batch_again_changes_nothing_and_says_so(place: &Place) {
     place.store.record_votes(command()).await.expect("recorded");
     let jobs = place.backend.jobs().await;
     let again = place.store.record_votes(command()).await.expect("recorded");
-    assert!(again.outcomes.iter().all(|outcome| outcome.as_ref().is_ok_and(|voted| voted.as_ref().is_some_and(|voted| voted.repeated && voted.decided))));
+    assert!(again.outcomes.iter().all(|outcome| {
+        outcome.as_ref().is_ok_and(|voted| voted.as_ref().is_some_and(|voted| voted.repeated && voted.decided))
+    }));
     assert_eq!((again.wake, place.backend.jobs().await), (None, jobs));
     assert_eq!(place.backend.count("votes").await, 3);
 }

@@ -71,10 +71,7 @@ async fn a_thread_of_a_flow_that_is_not_served_stays_as_it_is(place: &Place) {
     assert_eq!(place.store.load(&queued).await.expect("there").fence, before.fence);
     let found = place.store.sweep(&Serves::default(), at(100), Duration::ZERO, 10).await.expect("swept");
     assert_eq!(found, [Due::Thread(queued.clone())], "for whoever serves it");
-    assert!(matches!(
-        place.store.claim(claim(&["other", &before.graph])).await.expect("no failure"),
-        Claimed::Held(_)
-    ));
+    assert!(matches!(place.store.claim(claim(&["other", &before.graph])).await.expect("no failure"), Claimed::Held(_)));
 }
 
 async fn of_many_claims_at_once_one_holds(place: &Place) {

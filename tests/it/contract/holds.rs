@@ -71,7 +71,10 @@ async fn a_lost_worker_backs_the_next_claim_off(place: &Place) {
         "the lease lapsed, the backoff did not"
     );
     assert!(place.store.sweep(&Serves::default(), at(119), Duration::ZERO, 10).await.expect("swept").is_empty());
-    assert_eq!(place.store.sweep(&Serves::default(), at(121), Duration::ZERO, 10).await.expect("swept"), [Due::Thread(thread.clone())]);
+    assert_eq!(
+        place.store.sweep(&Serves::default(), at(121), Duration::ZERO, 10).await.expect("swept"),
+        [Due::Thread(thread.clone())]
+    );
     assert!(matches!(place.store.claim(claim(121)).await, Ok(Claimed::Held(_))));
 }
 

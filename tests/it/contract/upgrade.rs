@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use countersign_kernel::principal::Principal;
-use countersign_worker::store::commands::IdempotencyEntry;
 use countersign_worker::store::Overviews as _;
+use countersign_worker::store::commands::IdempotencyEntry;
 use countersign_worker::store::views::{InterruptFilter, ThreadFilter};
 use countersign_worker::store::{SqlStore, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::kit::Place;
 
-const ROUTES: [&str; 40] = [
+const ROUTES: [&str; 45] = [
     "get /api/v1/threads",
     "post /api/v1/threads",
     "get /api/v1/threads/{id}",
@@ -20,6 +20,11 @@ const ROUTES: [&str; 40] = [
     "post /api/v1/threads/{id}/pause",
     "post /api/v1/threads/{id}/cancel",
     "get /api/v1/threads/{id}/audit",
+    "post /api/v1/threads/{id}/signals/{name}",
+    "get /api/v1/schedules",
+    "post /api/v1/schedules/{name}/pause",
+    "post /api/v1/schedules/{name}/resume",
+    "post /api/v1/schedules/{name}/fire",
     "get /api/v1/threads/{id}/events",
     "get /api/v1/interrupts",
     "get /api/v1/interrupts/{id}",

@@ -27,7 +27,10 @@ async fn fifty_threads_are_answered_by_one_request_and_the_same_again_changes_no
     let asked = questions(&server.api, 50).await;
     let body = json!({"answers": answers(asked.iter().map(|(_, id)| id), &json!({"approved": true}))});
     let reply = server.api.post_once("friday", "resume", &body).await.is(202);
-    let counts = |reply: &Value| ["decided", "waiting", "repeated", "refused", "left_out", "threads"].map(|name| reply[name].as_u64().expect("a number"));
+    let counts = |reply: &Value| {
+        ["decided", "waiting", "repeated", "refused", "left_out", "threads"]
+            .map(|name| reply[name].as_u64().expect("a number"))
+    };
     assert_eq!(counts(&reply), [50, 0, 0, 0, 0, 50], "{reply}");
     let one = &reply["outcomes"][&asked[7].1];
     assert_eq!(*one, json!({"status": "decided", "thread_id": asked[7].0, "repeated": false, "have": 1, "need": 1}));
@@ -59,7 +62,8 @@ async fn as_a_whole_nothing_is_recorded_if_one_is_refused_and_by_itself_each_is(
     let refused = server.api.post("resume", &json!({"answers": mixed})).await.problem(422, "batch-refused");
     let refused = refused["refused"].as_object().expect("each").clone();
     assert_eq!(refused.len(), 3, "{refused:?}");
-    let kinds = [(asked[1].1.clone(), "invalid-answer"), ("0".repeat(32), "unknown-interrupt"), ("no id".into(), "unknown-id")];
+    let kinds =
+        [(asked[1].1.clone(), "invalid-answer"), ("0".repeat(32), "unknown-interrupt"), ("no id".into(), "unknown-id")];
     for (id, kind) in &kinds {
         assert_eq!(refused[id]["type"], format!("urn:countersign:problem:{kind}"), "{refused:?}");
     }

@@ -10,9 +10,9 @@ use countersign_kernel::prelude::*;
 use countersign_kernel::principal::Approver;
 use countersign_kernel::state::Reducer;
 use countersign_worker::engine::{BatchOutcome, Together, VoteRequest};
-use countersign_worker::store::{Overviews as _, Refusal, Store as _};
 use countersign_worker::store::commands::Via;
 use countersign_worker::store::views::InterruptFilter;
+use countersign_worker::store::{Overviews as _, Refusal, Store as _};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -131,11 +131,15 @@ async fn one_refused_answer_keeps_a_whole_from_being_recorded() {
     let mut mixed = votes(&ids, &clerk(1), &yes);
     mixed[7] = votes(&ids[7..8], &clerk(3), &yes).remove(0);
     let judged = engine.engine.vote_many(mixed.clone(), Together::All, &|_| true).await.expect("judged");
-    assert!(matches!(&judged[&ids[7]], BatchOutcome::Refused(error) if error.to_string().contains("desk-3")), "{judged:?}");
+    assert!(
+        matches!(&judged[&ids[7]], BatchOutcome::Refused(error) if error.to_string().contains("desk-3")),
+        "{judged:?}"
+    );
     assert_eq!((judged.len(), count(&judged, |outcome| matches!(outcome, BatchOutcome::LeftOut))), (15, 14));
     assert_eq!(world.count("votes").await, 0);
     // Of a flow that the caller does not see, nothing is known.
-    let unseen = engine.engine.vote_many(mixed.clone(), Together::Each, &|graph| graph != "five").await.expect("judged");
+    let unseen =
+        engine.engine.vote_many(mixed.clone(), Together::Each, &|graph| graph != "five").await.expect("judged");
     assert!(unseen.iter().all(|(id, outcome)| matches!(outcome, BatchOutcome::Refused(error)
         if error.to_string() == Refusal::UnknownInterrupt(id.clone()).to_string())));
     // Thread by thread, only that of the refused answer is left out.
@@ -151,8 +155,10 @@ async fn a_batch_races_single_answers_and_each_question_is_decided_once() {
     let world = world();
     let (one, two) = (world.engine().await, 20);
     let ids = asking(&one, two).await;
-    let singles = futures_util::stream::iter(&ids).map(async |id| one.vote(id, &clerk(2), json!({"approved": false})).await);
-    let singles = async { singles.buffer_unordered(16).filter(|voted| std::future::ready(voted.is_ok())).count().await };
+    let singles =
+        futures_util::stream::iter(&ids).map(async |id| one.vote(id, &clerk(2), json!({"approved": false})).await);
+    let singles =
+        async { singles.buffer_unordered(16).filter(|voted| std::future::ready(voted.is_ok())).count().await };
     let batches = async {
         let all = votes(&ids, &clerk(1), &json!({"approved": true}));
         let (a, b) = tokio::join!(

@@ -1,8 +1,8 @@
 //! Messages to people, as the engine sends them.
 
 use countersign_kernel::ports::{DeliveryError, Receipt};
-use countersign_worker::store::Store;
 use countersign_worker::store::Overviews as _;
+use countersign_worker::store::Store;
 use countersign_worker::store::views::DeliveryView;
 use serde_json::json;
 

@@ -1,17 +1,14 @@
 //! Messages whose sender does not come back.
 
-use countersign_worker::store::Store;
 use countersign_worker::store::Overviews as _;
+use countersign_worker::store::Store;
 use serde_json::json;
 
 use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Outbox, Runs, World, eventually};
 
 engine!(a_channel_that_panics_is_tried_again_and_given_up, a_message_that_kills_its_worker_is_not_sent_for_ever,);
-with_redis!(
-    a_channel_that_panics_is_tried_again_and_given_up,
-    a_message_that_kills_its_worker_is_not_sent_for_ever,
-);
+with_redis!(a_channel_that_panics_is_tried_again_and_given_up, a_message_that_kills_its_worker_is_not_sent_for_ever,);
 
 fn world(outbox: &Outbox) -> World {
     World::one(|| in_a_row(&Runs::default(), &Gate::closed(), &[("pay", Does::Ask)]))

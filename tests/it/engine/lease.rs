@@ -17,12 +17,10 @@ engine!(
     a_body_whose_worker_lost_the_lease_gets_no_further_than_its_next_step,
     a_lost_lease_stops_the_body_where_it_stands,
     a_long_body_keeps_its_lease,
+    a_body_stops_before_a_lease_lapses_that_cannot_be_renewed,
     whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,
 );
-with_redis!(
-    a_long_body_keeps_its_lease,
-    whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,
-);
+with_redis!(a_long_body_keeps_its_lease, whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse,);
 
 fn world(runs: &Runs, gate: &Gate, does: Does) -> World {
     let (runs, gate) = (runs.clone(), gate.clone());
@@ -114,6 +112,28 @@ async fn a_long_body_keeps_its_lease() {
     gate.open();
     engine.rests(&thread, "succeeded").await;
     assert_eq!((runs.of("hangs"), runs.of("next")), (1, 1));
+}
+
+async fn a_body_stops_before_a_lease_lapses_that_cannot_be_renewed() {
+    let (runs, gate) = (Runs::default(), Gate::closed());
+    let lease = Duration::from_secs(2);
+    let world = world(&runs, &gate, Does::Gated).among_others(lease);
+    let engine = world.engine().await;
+    let thread = engine.start("flow", json!({})).await;
+    gate.arrived(1).await;
+    world
+        .while_blocked(async {
+            let blocked = engine.engine.clock().now();
+            gate.dropped(1).await;
+            // The last renewal was before, and was to hold for the whole lease.
+            let stopped = engine.engine.clock().now();
+            assert!(stopped.since(blocked) < lease, "{:?}", stopped.since(blocked));
+        })
+        .await;
+    gate.open();
+    let done = engine.rests(&thread, "succeeded").await;
+    assert_eq!(done.state["log"], json!(["hangs", "next"]));
+    assert_eq!((runs.of("hangs"), runs.of("next")), (2, 1));
 }
 
 async fn whom_nobody_knows_to_be_dead_keeps_its_threads_until_their_leases_lapse() {

@@ -7,10 +7,7 @@ use super::graphs::{Does, in_a_row};
 use crate::support::{Gate, Runs, World, ann, eventually};
 
 engine!(two_hundred_threads_at_once_all_finish, a_hundred_threads_answered_as_they_park_all_finish,);
-with_redis!(
-    two_hundred_threads_at_once_all_finish,
-    a_hundred_threads_answered_as_they_park_all_finish,
-);
+with_redis!(two_hundred_threads_at_once_all_finish, a_hundred_threads_answered_as_they_park_all_finish,);
 
 fn world(runs: &Runs, nodes: &'static [(&'static str, Does)]) -> World {
     let runs = runs.clone();

@@ -42,8 +42,7 @@ async fn count(engine: &TestEngine, status: &str, wanted: u64) {
 
 /// Has every message sent that was sent already, but those that are being
 /// deleted.
-const AGAIN: &str =
-    "UPDATE outbox SET relayed_at = NULL WHERE id IN (SELECT id FROM outbox FOR UPDATE SKIP LOCKED)";
+const AGAIN: &str = "UPDATE outbox SET relayed_at = NULL WHERE id IN (SELECT id FROM outbox FOR UPDATE SKIP LOCKED)";
 
 /// What may be left in a Redis through which messages went, and how much of it.
 async fn nothing_is_left(redis: &RedisPlace) {
@@ -217,12 +216,14 @@ impl Outgoing {
         let now = SystemClock.now().as_micros();
         for _ in 0..messages {
             let id = JobId::new(u64::try_from(now / 1000).expect("after 1970"), u128::from_be_bytes(SystemIds.salt()));
-            sqlx::query("INSERT INTO outbox (id, thread, kind, run_at, created_at) VALUES ($1, 't', 'advance', $2, $2)")
-                .bind(id.to_string())
-                .bind(now)
-                .execute(&mut self.conn)
-                .await
-                .expect("inserted");
+            sqlx::query(
+                "INSERT INTO outbox (id, thread, kind, run_at, created_at) VALUES ($1, 't', 'advance', $2, $2)",
+            )
+            .bind(id.to_string())
+            .bind(now)
+            .execute(&mut self.conn)
+            .await
+            .expect("inserted");
         }
     }
 
@@ -332,7 +333,12 @@ async fn what_is_no_message_is_removed_and_stops_nothing() {
         all.query_async::<()>(&mut conn).await.expect("pushed");
     }
     // Its content was thrown away, as Redis does when it evicts.
-    redis::cmd("RPUSH").arg(format!("{queue}:active")).arg("01ARZ3NDEKTSV4RRFFQ69G5FAX").exec_async(&mut conn).await.expect("pushed");
+    redis::cmd("RPUSH")
+        .arg(format!("{queue}:active"))
+        .arg("01ARZ3NDEKTSV4RRFFQ69G5FAX")
+        .exec_async(&mut conn)
+        .await
+        .expect("pushed");
     outgoing.put(1).await;
     carrying.next().await;
     // A fetch that met something unreadable has ended its worker, whose name is

@@ -8,7 +8,7 @@ use countersign_kernel::ports::Clock as _;
 use countersign_kernel::time::Timestamp;
 use countersign_worker::engine::{RequestError, ScheduleError};
 use countersign_worker::store::commands::{CatchUp, ScheduleSpec};
-use countersign_worker::store::{ScheduleView, Schedules as _, Store as _};
+use countersign_worker::store::{ScheduleView, Schedules as _};
 use serde_json::{Value, json};
 
 use crate::support::flows::{flow, got, with};

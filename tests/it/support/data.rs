@@ -151,6 +151,20 @@ impl Data {
         }
     }
 
+    /// Runs `meanwhile` while nobody can write to a thread.
+    pub(crate) async fn while_blocked<T>(&self, meanwhile: impl Future<Output = T>) -> T {
+        let block = match self {
+            Self::Sqlite(_) => "BEGIN IMMEDIATE",
+            Self::Postgres(_) | Self::Redis(..) => "BEGIN; LOCK TABLE threads IN SHARE ROW EXCLUSIVE MODE",
+        };
+        raw!(self, |conn| {
+            sqlx::raw_sql(block).execute(&mut conn).await.expect("blocked");
+            let result = meanwhile.await;
+            sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.expect("free again");
+            result
+        })
+    }
+
     /// Executes a statement; returns the rows changed.
     pub(crate) async fn execute(&self, statement: &str) -> u64 {
         raw!(self, |conn| {

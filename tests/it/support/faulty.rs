@@ -12,20 +12,22 @@ use countersign_kernel::time::Timestamp;
 use countersign_worker::queue::{JobId, Message, QueueDepth};
 use countersign_worker::store::commands::{
     Activation, AppendEvents, Claim, Claimed, Committed, CreateThread, DeliveryEnd, DueTimers, Fence, FireTimer, Fired,
-    FlowLimits, Flush, FrameFlush, HoldBack, IdempotencyEntry, MoveThread, Operation, PauseSwitch, RecordVote,
-    ResumeThread, NextTick, ScheduleSpec, SendSignal, Tick, Serves, StepCommit, StepResult, SwitchOf, VoteBatch, Voted,
+    FlowLimits, Flush, FrameFlush, HoldBack, IdempotencyEntry, MoveThread, NextTick, Operation, PauseSwitch,
+    RecordVote, ResumeThread, ScheduleSpec, SendSignal, Serves, StepCommit, StepResult, SwitchOf, Tick, VoteBatch,
+    Voted,
 };
 use countersign_worker::store::controls::Controls;
-use countersign_worker::store::retention::{History, Retention};
 use countersign_worker::store::dead_letters::{DeadLetter, DeadLetterFilter, DeadLetters};
 use countersign_worker::store::overview::Overview;
+use countersign_worker::store::retention::{History, Retention};
 use countersign_worker::store::views::{
     ArchivedAt, AuditEntry, DeliveryTask, DeliveryView, DoneStep, EventPage, HistoryEntry, InterruptFilter,
     InterruptView, Keyset, ThreadDetail, ThreadFilter, ThreadSummary, TokenRecord,
 };
 use countersign_worker::store::workers::{Heartbeat, WorkerView};
 use countersign_worker::store::{
-    Accepted, BatchDone, Batches, Cancelled, Due, Journal, Refusal, Overviews, ScheduleView, Schedules, Signals, SqlStore, Store, StoreError, Timers, Workers,
+    Accepted, BatchDone, Batches, Cancelled, Due, Journal, Overviews, Refusal, ScheduleView, Schedules, Signals,
+    SqlStore, Store, StoreError, Timers, Workers,
 };
 use countersign_worker::tally::Tally;
 use tokio::sync::watch;

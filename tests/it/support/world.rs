@@ -172,6 +172,11 @@ impl World {
         self.data.execute(&format!("DELETE FROM {}", self.data.jobs())).await;
     }
 
+    /// Runs `meanwhile` while nobody can write to a thread.
+    pub(crate) async fn while_blocked<T>(&self, meanwhile: impl Future<Output = T>) -> T {
+        self.data.while_blocked(meanwhile).await
+    }
+
     /// Counts rows: `table [WHERE …]`.
     pub(crate) async fn count(&self, from: &str) -> i64 {
         self.data.number(&format!("SELECT count(*) FROM {from}")).await

@@ -8,6 +8,7 @@ use countersign_kernel::ports::StopSignal;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::leases::Trust;
 use super::{Active, Engine, lock};
 use crate::queue::{JobId, JobKind, Message, Receiver};
 use crate::store::controls::turn;
@@ -166,6 +167,7 @@ impl Engine {
             tokio::spawn(self.clone().watch_timers()),
             tokio::spawn(self.clone().take_turns()),
             tokio::spawn(self.clone().renew()),
+            tokio::spawn(self.clone().distrust()),
             tokio::spawn(self.clone().tidy()),
             tokio::spawn(self.clone().beat()),
         ];
@@ -223,12 +225,13 @@ impl Engine {
         match work {
             Work::Thread(thread) => {
                 let lost = CancellationToken::new();
-                lock(&self.inner.active)
-                    .insert(thread.clone(), Active { fence: None, lost: lost.clone(), stop: StopSignal::default() });
+                let active =
+                    Active { fence: None, trust: Trust::none(), lost: lost.clone(), stop: StopSignal::default() };
+                lock(&self.inner.active).insert(thread.clone(), active);
                 tokio::select! {
                     () = self.activate(thread.clone(), jobs) => {}
                     () = lost.cancelled() => {
-                        tracing::warn!(%thread, "the lease was lost; another worker has the thread");
+                        tracing::warn!(%thread, "the lease was lost; another worker may have the thread");
                     }
                 }
             }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::activation::index_changes;
 use super::gather::Gathered;
+use super::leases::Trust;
 use super::lock;
 use crate::store::commands::{
     Fence, FrameCommit, FrameFlush, FrameOwner, KeyAt, KeyIndex, LoadedFrame, NewCheckpoint, StepResult,
@@ -60,6 +61,7 @@ pub(super) struct StoreEffects {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) thread: ThreadId,
     pub(super) fence: Fence,
+    pub(super) trust: Trust,
     pub(super) seq: i64,
     /// The newest checkpoint of the root frame.
     pub(super) head: CheckpointId,
@@ -197,6 +199,10 @@ impl StoreEffects {
 
 #[async_trait]
 impl Effects for StoreEffects {
+    fn may_begin(&self) -> Result<(), EffectError> {
+        if self.trust.holds() { Ok(()) } else { Err(EffectError::LeaseLost) }
+    }
+
     async fn record(
         &self,
         frame: Option<&FrameId>,

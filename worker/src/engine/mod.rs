@@ -15,10 +15,11 @@ mod deliver;
 mod dispatch;
 mod effects;
 mod gather;
+mod leases;
 mod moves;
 mod requests;
-mod retention;
 mod restore;
+mod retention;
 mod schedules;
 mod signals;
 mod start;
@@ -41,12 +42,12 @@ use tokio_util::task::TaskTracker;
 
 pub use self::batch::{BatchOutcome, Together};
 pub use self::beat::About;
-pub use self::dead_letters::{RETRY_MAX, Retried};
 pub use self::check::{Checked, Unfit};
+pub use self::dead_letters::{RETRY_MAX, Retried};
 pub use self::moves::{EditReply, EditRequest, Edited, ReplayRequest};
+pub use self::requests::{Reply, RequestError, ResumeRequest, Started, VoteRequest};
 pub use self::schedules::ScheduleError;
 pub use self::start::StartRequest;
-pub use self::requests::{Reply, RequestError, ResumeRequest, Started, VoteRequest};
 pub use self::view::{FrameState, ThreadView};
 use crate::queue::{JobId, JobKind, Message, Wake};
 use crate::store::Store;
@@ -176,6 +177,7 @@ struct Inner {
 /// A thread that this engine holds.
 struct Active {
     fence: Option<Fence>,
+    trust: leases::Trust,
     lost: CancellationToken,
     stop: StopSignal,
 }

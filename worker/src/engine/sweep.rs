@@ -1,4 +1,4 @@
-//! What the engine does by the clock: sweeping and renewing.
+//! What the engine does by the clock: sweeping and clearing.
 
 use std::time::Duration;
 
@@ -87,40 +87,6 @@ impl Engine {
                     tracing::error!(%error, "old events were not forgotten; the next time tries again");
                     return;
                 }
-            }
-        }
-    }
-
-    /// Renews the leases of what runs, three times within each lease.
-    pub(super) async fn renew(self) {
-        let lease = self.inner.config.lease;
-        let mut tick = interval((lease / 3).max(Duration::from_millis(10)));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            let held: Vec<(ThreadId, Fence)> = lock(&self.inner.active)
-                .iter()
-                .filter_map(|(thread, active)| active.fence.map(|fence| (thread.clone(), fence)))
-                .collect();
-            if held.is_empty() {
-                continue;
-            }
-            let fences: std::collections::HashMap<_, _> = held.iter().cloned().collect();
-            let until = self.inner.clock.now().after(lease);
-            match self.inner.store.renew(held, until).await {
-                Ok(lost) => {
-                    let active = lock(&self.inner.active);
-                    for thread in lost {
-                        // It may have rested meanwhile, which is no loss.
-                        if let Some(entry) = active.get(&thread)
-                            && entry.fence.is_some()
-                            && entry.fence == fences.get(&thread).copied()
-                        {
-                            entry.lost.cancel();
-                        }
-                    }
-                }
-                Err(error) => tracing::error!(%error, "leases could not be renewed"),
             }
         }
     }

@@ -20,6 +20,9 @@
 //! same id. A message may also arrive for a row that is gone by now. Receivers
 //! have to find nothing to do in both cases.
 //!
+//! Where a [`Redis`] carries the messages, the rows are those of the
+//! table `outbox`, and are relayed instead of fetched: see `queue/redis/mod.rs`.
+//!
 //! Types of apalis do not leave this module.
 
 mod carrier;

@@ -70,9 +70,13 @@ impl Queue {
 
     async fn push_at(&self, messages: &[Message], now: Timestamp) {
         let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
-        push(&mut Conn::from(&mut *tx), Way::Rows, &messages.iter().map(|message| (message.clone(), now)).collect::<Vec<_>>())
-            .await
-            .unwrap();
+        push(
+            &mut Conn::from(&mut *tx),
+            Way::Rows,
+            &messages.iter().map(|message| (message.clone(), now)).collect::<Vec<_>>(),
+        )
+        .await
+        .unwrap();
         tx.commit().await.unwrap();
         for message in messages {
             self.wake.wake(message.kind);

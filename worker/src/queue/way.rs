@@ -87,12 +87,7 @@ pub(crate) async fn delete(conn: &mut Conn<'_>, way: Way, ids: &[JobId]) -> Resu
 ///
 /// # Errors
 /// [`QueueError::Database`] if a statement fails.
-pub(crate) async fn tidy(
-    conn: &mut Conn<'_>,
-    way: Way,
-    before: Timestamp,
-    now: Timestamp,
-) -> Result<u64, QueueError> {
+pub(crate) async fn tidy(conn: &mut Conn<'_>, way: Way, before: Timestamp, now: Timestamp) -> Result<u64, QueueError> {
     Ok(match way {
         Way::Rows => rows::delete_fetched(conn, before).await?,
         Way::Outbox => rows::delete_due(conn, before).await?,

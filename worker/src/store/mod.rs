@@ -31,21 +31,21 @@ use countersign_kernel::ids::{CheckpointId, DeliveryId, FrameId, InterruptId, Th
 use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 
+pub use self::batch::{BatchDone, Batches};
 use self::commands::{
     Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry, MoveThread,
     RecordVote, ResumeThread, Serves, StepCommit, StepResult, Voted,
 };
 pub use self::controls::Controls;
 pub use self::dead_letters::DeadLetters;
-pub use self::batch::{BatchDone, Batches};
 pub use self::error::{Refusal, StoreError};
 pub use self::events::{AppendEvents, EVENT_KINDS, Event, TaskEnd, TaskPlace, What, Written};
 pub use self::journal::{Journal, Watching};
 pub use self::ledger::{EffectLedger, LedgerEntry};
 pub use self::overview::Overviews;
+pub use self::retention::Retention;
 pub use self::schedules::{ScheduleView, Schedules};
 pub use self::signals::Signals;
-pub use self::retention::Retention;
 pub use self::sql::{Beside, Copied, CopyError, GraphSize, SqlStore, StoreStats, TableSize, ThreadSize};
 pub use self::timers::Timers;
 use self::views::{
@@ -83,7 +83,20 @@ pub enum Cancelled {
 
 /// Durable truth about threads, interrupts, votes, deliveries and audit.
 #[async_trait]
-pub trait Store: Batches + Controls + DeadLetters + Overviews + Retention + Workers + Schedules + Signals + Timers + Send + Sync + 'static {
+pub trait Store:
+    Batches
+    + Controls
+    + DeadLetters
+    + Overviews
+    + Retention
+    + Workers
+    + Schedules
+    + Signals
+    + Timers
+    + Send
+    + Sync
+    + 'static
+{
     // --- threads ---------------------------------------------------------
 
     /// Starts a thread. Afterwards the thread, its first checkpoint, its run,

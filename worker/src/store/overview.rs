@@ -224,7 +224,7 @@ impl OpenPoints {
 #[async_trait]
 pub trait Overviews: Send + Sync {
     /// How everything stands, all of one moment. What it costs grows with the
-    /// number of threads, some 30 ms for 100,000: look once for many.
+    /// number of threads, some 100 ms for 100,000: look once for many.
     ///
     /// # Errors
     /// Only of the database.

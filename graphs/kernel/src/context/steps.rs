@@ -51,6 +51,7 @@ impl Context {
         if let Some(recorded) = self.recorded(&name) {
             return Ok(T::deserialize(recorded)?);
         }
+        durable(self.shared.scope.host.effects.may_begin())?;
         let result = effect(self.idempotency_key(&name)).await.map_err(Into::into)?;
         let encoded = serde_json::to_value(&result)?;
         self.record(&name, &encoded).await?;

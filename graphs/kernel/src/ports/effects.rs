@@ -57,6 +57,15 @@ pub trait Effects: Send + Sync {
         result: &Value,
     ) -> Result<(), EffectError>;
 
+    /// Whether an effect may begin: not if the thread may be somebody else's by
+    /// now. By default nobody else is there.
+    ///
+    /// # Errors
+    /// The lease is lost; the body must stop.
+    fn may_begin(&self) -> Result<(), EffectError> {
+        Ok(())
+    }
+
     /// Commits a superstep of an inner frame, or records of its tasks, fenced
     /// by the thread's lease. Once this returns `Ok`, a restart goes on from
     /// there.

@@ -185,3 +185,40 @@ fn a_result_that_could_not_be_stored_is_no_result() {
     assert_eq!(position.next(), Next::Settle);
     assert_eq!(keys.all().into_values().collect::<Vec<_>>(), [2], "two attempts under one key");
 }
+
+/// Of a thread that may be somebody else's by now.
+struct Lapsed;
+
+#[async_trait]
+impl Effects for Lapsed {
+    fn may_begin(&self) -> Result<(), EffectError> {
+        Err(EffectError::LeaseLost)
+    }
+
+    async fn record(&self, _: Option<&FrameId>, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
+        Ok(())
+    }
+
+    async fn frame(&self, _: FrameStep<'_>) -> Result<(), EffectError> {
+        Ok(())
+    }
+
+    async fn emit(&self, _: &Address, _: &Value) -> Result<(), EffectError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn no_step_begins_without_a_lease_to_be_trusted() {
+    let keys = Runs::default();
+    let graph = single(with(&keys, |cx, keys| async move {
+        let keys = &keys;
+        let paid = cx.step("pay", |key| async move { Ok::<_, Error>(keys.hit(key.as_str())) }).await?;
+        Ok(Writes::none().with("last", &paid))
+    }));
+    let position = position(&graph, [0; 16]);
+    let cx = Context::new(position.scope(&graph, 0, host(Arc::new(Lapsed))));
+    let result = now(graph.node("n").expect("a node").run(cx));
+    assert!(matches!(result, Err(NodeError::LeaseLost)), "{result:?}");
+    assert_eq!(keys.all().len(), 0, "nothing was done");
+}

@@ -29,8 +29,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt as _;
 
 use super::{router, sign_in_link};
-use crate::config::{ADMINISTRATOR, Config, ConfiguredDirectory};
 use crate::api::InFlight;
+use crate::config::{ADMINISTRATOR, Config, ConfiguredDirectory};
 use crate::metrics::HttpMetrics;
 use crate::state::AppState;
 

@@ -17,11 +17,7 @@ struct Place {
 
 const PLACES: [Place; 7] = [
     Place { name: "apalis", allowed: &["worker/src/queue"], rule: "the carrier stays behind worker/src/queue" },
-    Place {
-        name: "redis",
-        allowed: &["worker/src/queue", "tests/"],
-        rule: "Redis is spoken to in worker/src/queue",
-    },
+    Place { name: "redis", allowed: &["worker/src/queue", "tests/"], rule: "Redis is spoken to in worker/src/queue" },
     Place {
         name: "sqlx",
         allowed: &["worker/src/store", "worker/src/queue", "worker/tests", "tests/"],

@@ -67,6 +67,7 @@ impl Engine {
             backoff,
             now,
         };
+        let asked = tokio::time::Instant::now();
         let held = match self.inner.store.claim(claim).await {
             Ok(Claimed::Held(held)) => held,
             Ok(Claimed::Nothing) => return,
@@ -79,6 +80,7 @@ impl Engine {
                 return;
             }
         };
+        self.trust(&thread).given(asked, self.inner.config.lease);
         self.set_fence(&thread, Some(held.fence));
         let graph = held.graph.clone();
         match self.hold(*held, jobs, began).await {
@@ -413,6 +415,7 @@ impl Activation {
             clock: Arc::clone(&inner.clock),
             thread: self.thread.clone(),
             fence: self.fence,
+            trust: self.engine.trust(&self.thread),
             seq: self.root.seq,
             head: self.position.checkpoint.id.clone(),
             rows: Arc::clone(&self.rows),

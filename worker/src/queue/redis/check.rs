@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn what_loses_messages_is_warned_of() {
-        let fine = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
+        let fine =
+            "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
         assert!(warnings(fine).is_empty());
         assert!(warnings("maxmemory_policy:volatile-lru\r\n").is_empty());
         assert!(warnings("").is_empty());

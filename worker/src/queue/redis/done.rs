@@ -126,12 +126,7 @@ fn inflight(config: &Config, worker: &str) -> String {
     format!("{}:{worker}", config.inflight_jobs_set())
 }
 
-async fn forget(
-    connection: &mut MultiplexedConnection,
-    config: &Config,
-    worker: &str,
-    held: Held,
-) -> RedisResult<u64> {
+async fn forget(connection: &mut MultiplexedConnection, config: &Config, worker: &str, held: Held) -> RedisResult<u64> {
     FORGET
         .key(inflight(config, worker))
         .key(config.job_data_hash())

@@ -1,6 +1,6 @@
 //! Redis as the carrier.
 //!
-//! Truth stays in the database: a message is a row of the [outbox](super::outbox),
+//! Truth stays in the database: a message is a row of the outbox,
 //! and Redis only brings it to a process that has time for it. So nothing here has
 //! to survive. Redis may be emptied, restarted or away; the work that a message
 //! was about is found by the sweep, and until Redis is back each process does what
@@ -71,7 +71,9 @@ impl Redis {
             return Err(RedisUrlError("it does not begin with redis:// or rediss://"));
         }
         if url.contains(['#', '?']) {
-            return Err(RedisUrlError("it has a # or a ?, which mean nothing there; in a password they are %23 and %3F"));
+            return Err(RedisUrlError(
+                "it has a # or a ?, which mean nothing there; in a password they are %23 and %3F",
+            ));
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
         if prefix.is_empty() || !prefix.chars().all(allowed) {

@@ -3,8 +3,8 @@
 mod batch;
 pub(crate) mod controls;
 mod moves;
-mod serves;
 mod schedules;
+mod serves;
 mod signals;
 mod timers;
 
@@ -25,8 +25,8 @@ use serde_json::Value;
 pub use self::batch::VoteBatch;
 pub use self::controls::{FlowLimits, HeldBack, HoldBack, Operation, PauseSwitch, Rate, SwitchOf};
 pub use self::moves::{Closing, HeadMove, MoveThread, NewRun, StepGuard};
-pub use self::serves::Serves;
 pub use self::schedules::{CatchUp, NextTick, ScheduleSpec, Tick};
+pub use self::serves::Serves;
 pub use self::signals::SendSignal;
 pub use self::timers::{DueTimer, DueTimers, FireTimer, Fired, TimerKind};
 pub use super::events::AppendEvents;

@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn statements_that_write_are_parts_of_the_last() {
         assert!(together(Vec::new()).is_none());
-        let insert = |table: &str| query(format!("INSERT INTO {table} SELECT * FROM unnest($1, $2)")).bind(1_i64).bind(2_i64);
+        let insert =
+            |table: &str| query(format!("INSERT INTO {table} SELECT * FROM unnest($1, $2)")).bind(1_i64).bind(2_i64);
         let one = together(vec![insert("a")]).expect("a statement");
         assert_eq!(one.sql.postgres_text(), "INSERT INTO a SELECT * FROM unnest($1, $2)");
         let three = together(vec![insert("a"), insert("b"), insert("c")]).expect("a statement");

@@ -197,11 +197,7 @@ pub(super) async fn archived(
     let mut chain = Vec::new();
     let mut next = Some(checkpoint_id.as_str().to_owned());
     while let Some(wanted) = next {
-        let row = db::query(statement.clone())
-            .bind(thread.as_str())
-            .bind(&wanted)
-            .fetch_optional(&mut *conn)
-            .await?;
+        let row = db::query(statement.clone()).bind(thread.as_str()).bind(&wanted).fetch_optional(&mut *conn).await?;
         let Some(row) = row else {
             let compacted = retention::is_compacted(conn, thread).await?;
             let unknown = if compacted { Refusal::Compacted } else { Refusal::UnknownCheckpoint };

@@ -52,10 +52,10 @@ use countersign_kernel::principal::Principal;
 use countersign_kernel::time::Timestamp;
 
 pub use self::beside::Beside;
-pub use self::copy::{Copied, CopyError};
-pub use self::stats::{GraphSize, StoreStats, TableSize, ThreadSize};
 use self::claim::Taken;
+pub use self::copy::{Copied, CopyError};
 use self::events::Log;
+pub use self::stats::{GraphSize, StoreStats, TableSize, ThreadSize};
 use self::writer::{Locks, Writer};
 use super::commands::{
     Activation, Claim, Claimed, Committed, CreateThread, DeliveryEnd, Fence, Flush, FrameFlush, IdempotencyEntry,

@@ -7,9 +7,7 @@ use countersign_kernel::time::Timestamp;
 use super::super::codec::{decode, parse};
 use super::super::commands::{Activation, KeyIndex};
 use super::super::db::{self, Builder, Conn, Row};
-use super::super::views::{
-    HistoryEntry, InterruptFilter, Keyset, RunView, ThreadDetail, ThreadFilter, ThreadSummary,
-};
+use super::super::views::{HistoryEntry, InterruptFilter, Keyset, RunView, ThreadDetail, ThreadFilter, ThreadSummary};
 use super::super::{Refusal, StoreError};
 use super::commit::ROOT;
 use super::{activate, points};

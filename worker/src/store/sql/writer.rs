@@ -18,12 +18,12 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::hand::{Hand, KEPT_IDLE, Open, discard};
 use super::super::StoreError;
 use super::super::commands::IdempotencyEntry;
 use super::super::db::{self, Arg, Conn, Dialect, Pools};
 use super::turns;
 use super::tx::Tx;
-use self::hand::{Hand, KEPT_IDLE, Open, discard};
 use crate::queue::Way;
 use crate::tally::{Count, Tally, Timed};
 

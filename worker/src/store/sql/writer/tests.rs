@@ -22,7 +22,11 @@ async fn place() -> Place {
         .execute(&pool)
         .await
         .expect("a table");
-    Place { _folder: folder, writer: Writer::start(Pools::Sqlite { write: pool.clone(), read: pool.clone() }, Way::Rows, Arc::default()), pool }
+    Place {
+        _folder: folder,
+        writer: Writer::start(Pools::Sqlite { write: pool.clone(), read: pool.clone() }, Way::Rows, Arc::default()),
+        pool,
+    }
 }
 
 async fn insert(tx: &mut Tx<'_>, batch: i64, octets: i64) -> Result<(), StoreError> {
