@@ -14,7 +14,7 @@ use crate::support::postgres::Database;
 type Sample = (String, BTreeMap<String, String>, f64);
 
 /// Reads Prometheus' text format (version 0.0.4), and is strict about it.
-fn samples(reply: Reply) -> Vec<Sample> {
+fn samples(reply: &Reply) -> Vec<Sample> {
     assert_eq!((reply.status, reply.header("content-type")), (200, "text/plain; version=0.0.4; charset=utf-8"));
     let (mut helped, mut typed) = (BTreeSet::new(), BTreeMap::new());
     let (mut samples, mut seen): (Vec<Sample>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
@@ -76,7 +76,7 @@ async fn prometheus_reads_what_is_so_and_what_was_done() {
     server.api.get("no-such-thing").await.problem(404, "no-such-route");
 
     let samples = eventually("a look that has seen it all", || async {
-        let samples = samples(server.api.get("/metrics").await);
+        let samples = samples(&server.api.get("/metrics").await);
         let expense = [("graph", "expense")];
         let open = samples.iter().any(|(name, ..)| name == "countersign_requests_open")
             && value(&samples, "countersign_requests_open", &expense) > 0.0;
@@ -129,8 +129,8 @@ async fn numbers_are_for_those_who_may_see_them() {
     api(&writer).get("/metrics").await.problem(403, "missing-scope");
     api(&writer).get("overview").await.problem(403, "missing-scope");
     api(&one).get("/metrics").await.problem(403, "beyond-own-graphs");
-    samples(api(&all).get("/metrics").await);
-    samples(api(&operator).get("/metrics").await);
+    samples(&api(&all).get("/metrics").await);
+    samples(&api(&operator).get("/metrics").await);
     for path in ["/", "/overview/events"] {
         assert_eq!(stranger.get(path).await.status, 401, "{path}");
     }

@@ -203,7 +203,9 @@ async fn an_empty_database_is_migrated_and_an_older_one_is_not_read() {
     assert!(empty.code == Some(1) && empty.stderr.contains("no tables of this program"), "{empty:?}");
     let migrated = place.run(&["migrate"]).await;
     assert_eq!(migrated.code, Some(0), "{migrated:?}");
-    assert_eq!(migrated.line()["applied"].as_array().map(Vec::len), Some(3), "{migrated:?}");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres");
+    let all = std::fs::read_dir(folder).expect("the migrations").count();
+    assert_eq!(migrated.line()["applied"].as_array().map(Vec::len), Some(all), "{migrated:?}");
     assert_eq!(place.run(&["migrate"]).await.line(), &json!({"applied": []}));
     assert_eq!(place.run(&["check"]).await.code, Some(0));
 }

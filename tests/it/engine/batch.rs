@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use countersign_kernel::graph::{CompiledGraph, END_NAME, START};
 use countersign_kernel::ids::{InterruptId, ThreadId};
@@ -17,10 +16,10 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::support::flows::with;
-use crate::support::{TestEngine, World, eventually};
+use crate::support::{On, TestEngine, World, eventually};
 
 engine!(
-    ten_thousand_answers_over_two_thousand_threads_are_one_request,
+    thousands_of_answers_over_many_threads_are_one_request,
     one_refused_answer_keeps_a_whole_from_being_recorded,
     a_batch_races_single_answers_and_each_question_is_decided_once,
 );
@@ -90,37 +89,34 @@ fn recorded(outcome: &BatchOutcome) -> bool {
     matches!(outcome, BatchOutcome::Voted(voted) if voted.decided && !voted.repeated)
 }
 
-async fn ten_thousand_answers_over_two_thousand_threads_are_one_request() {
+async fn thousands_of_answers_over_many_threads_are_one_request() {
     let world = world();
     let engine = world.engine().await;
-    let ids = asking(&engine, 2_000).await;
-    let began = Instant::now();
+    // On Postgres fewer, for the time it takes.
+    let threads = 2_000 / On::one_of() as usize;
+    let answers = 5 * threads;
+    let ids = asking(&engine, threads).await;
     let yes = json!({"approved": true});
     let answering = engine.engine.vote_many(votes(&ids, &clerk(1), &yes), Together::All, &|_| true);
-    // Others who write meanwhile are not kept from it for long.
+    // Others write meanwhile.
     let others = async {
-        let mut slowest = Duration::ZERO;
         for _ in 0..20 {
-            let began = Instant::now();
             engine.start("five", json!({})).await;
-            slowest = slowest.max(began.elapsed());
         }
-        slowest
     };
-    let (outcomes, slowest) = tokio::join!(answering, others);
+    let (outcomes, ()) = tokio::join!(answering, others);
     let outcomes = outcomes.expect("judged and recorded");
-    println!("10,000 answers in {:?}; the slowest of 20 starts meanwhile took {slowest:?}", began.elapsed());
-    assert_eq!((outcomes.len(), count(&outcomes, recorded)), (10_000, 10_000));
+    assert_eq!((outcomes.len(), count(&outcomes, recorded)), (answers, answers));
     let again = engine.engine.vote_many(votes(&ids, &clerk(1), &yes), Together::All, &|_| true).await.expect("judged");
     let repeated = |outcome: &BatchOutcome| matches!(outcome, BatchOutcome::Voted(voted) if voted.repeated);
-    assert_eq!(count(&again, repeated), 10_000, "the same again changes nothing and says so");
+    assert_eq!(count(&again, repeated), answers, "the same again changes nothing and says so");
     eventually("all finish", async || {
-        let threads = engine.store.counts().await.expect("counts").threads;
-        threads.contains(&("succeeded".to_owned(), 2_000)).then_some(())
+        let counted = engine.store.counts().await.expect("counts").threads;
+        counted.contains(&("succeeded".to_owned(), threads as u64)).then_some(())
     })
     .await;
-    assert_eq!(world.count("answers WHERE consumed_by IS NOT NULL").await, 10_000);
-    assert_eq!(world.count("audit WHERE action = 'decided'").await, 10_000);
+    assert_eq!(world.count("answers WHERE consumed_by IS NOT NULL").await, answers as i64);
+    assert_eq!(world.count("audit WHERE action = 'decided'").await, answers as i64);
 }
 
 async fn one_refused_answer_keeps_a_whole_from_being_recorded() {

@@ -19,7 +19,7 @@ fn world(runs: &Runs) -> World {
         let graph = |name: &'static str| {
             flow(name, |g| {
                 let asks = with(&runs, move |cx, runs: Runs| async move {
-                    runs.hit(&format!("{name} {process}"));
+                    runs.hit(format!("{name} {process}"));
                     let answer = cx.interrupt(format!("{name}?")).await?;
                     Ok(got(name, &answer))
                 });

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use countersign_kernel::ids::ThreadId;
 use countersign_kernel::time::Timestamp;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::Engine;
 use super::dispatch::Work;
-use super::{Engine, lock};
 use crate::store::Due;
-use crate::store::commands::Fence;
 use crate::tally::Count;
 
 /// Most pieces of work that one sweep takes up.

@@ -216,7 +216,7 @@ fn no_step_begins_without_a_lease_to_be_trusted() {
         let paid = cx.step("pay", |key| async move { Ok::<_, Error>(keys.hit(key.as_str())) }).await?;
         Ok(Writes::none().with("last", &paid))
     }));
-    let position = position(&graph, [0; 16]);
+    let mut position = position(&graph, [0; 16]);
     let cx = Context::new(position.scope(&graph, 0, host(Arc::new(Lapsed))));
     let result = now(graph.node("n").expect("a node").run(cx));
     assert!(matches!(result, Err(NodeError::LeaseLost)), "{result:?}");

@@ -106,13 +106,18 @@ impl SqlStore {
             Dialect::Postgres => "BEGIN; LOCK TABLE threads IN ACCESS EXCLUSIVE MODE",
         })
         .await?;
-        let copied = copy(&mut source.conn(), &mut into, progress).await;
+        let copied = match copy(&mut source.conn(), &mut into, progress).await {
+            // What wrote the source meanwhile is not in the copy.
+            Ok(copied) => self.still_unused(now).await.map(|()| copied),
+            Err(error) => Err(error),
+        };
         into.control(if copied.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
-        let copied = copied?;
-        // What wrote the source meanwhile is not in the copy.
-        let mut again = self.pools.reading().await?;
-        unused(&mut again.conn(), now).await?;
-        Ok(copied)
+        copied
+    }
+
+    async fn still_unused(&self, now: Timestamp) -> Result<(), CopyError> {
+        let mut now_there = self.pools.reading().await?;
+        unused(&mut now_there.conn(), now).await
     }
 }
 
