@@ -99,12 +99,12 @@ async fn a_lost_lease_stops_the_body_where_it_stands() {
 
 async fn a_long_body_keeps_its_lease() {
     let (runs, gate) = (Runs::default(), Gate::closed());
-    let world = world(&runs, &gate, Does::Gated).configured(|config| config.lease = Duration::from_millis(120));
+    let world = world(&runs, &gate, Does::Gated).configured(|config| config.lease = Duration::from_millis(600));
     let engine = world.engine().await;
     let thread = engine.start("flow", json!({})).await;
     gate.arrived(1).await;
     // Three times the lease, by the clock that leases go by.
-    let until = engine.engine.clock().now().after(Duration::from_millis(360));
+    let until = engine.engine.clock().now().after(Duration::from_millis(1800));
     crate::support::eventually("the lease would have lapsed", async || {
         (engine.engine.clock().now() > until).then_some(())
     })
