@@ -141,13 +141,20 @@ fn the_key_is_the_same_at_every_attempt_and_for_no_other_step() {
     assert!(keys.all().values().all(|attempts| *attempts == 2));
 }
 
-/// Refuses to store, a given number of times.
-struct Full(Mutex<u32>);
+/// Refuses to store, a given number of times, or to let anything begin.
+struct Refusing {
+    stores: Mutex<u32>,
+    lapsed: bool,
+}
 
 #[async_trait]
-impl Effects for Full {
+impl Effects for Refusing {
+    fn may_begin(&self) -> Result<(), EffectError> {
+        if self.lapsed { Err(EffectError::LeaseLost) } else { Ok(()) }
+    }
+
     async fn record(&self, _: Option<&FrameId>, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
-        let mut left = self.0.lock().expect("not poisoned");
+        let mut left = self.stores.lock().expect("not poisoned");
         if *left == 0 {
             return Ok(());
         }
@@ -173,7 +180,7 @@ fn a_result_that_could_not_be_stored_is_no_result() {
         Ok(Writes::none().with("last", &paid))
     }));
     let mut position = position(&graph, [0; 16]);
-    let host = host(Arc::new(Full(Mutex::new(1))));
+    let host = host(Arc::new(Refusing { stores: Mutex::new(1), lapsed: false }));
     let mut errors = Vec::new();
     for _ in 0..2 {
         let cx = Context::new(position.scope(&graph, 0, Arc::clone(&host)));
@@ -186,28 +193,6 @@ fn a_result_that_could_not_be_stored_is_no_result() {
     assert_eq!(keys.all().into_values().collect::<Vec<_>>(), [2], "two attempts under one key");
 }
 
-/// Of a thread that may be somebody else's by now.
-struct Lapsed;
-
-#[async_trait]
-impl Effects for Lapsed {
-    fn may_begin(&self) -> Result<(), EffectError> {
-        Err(EffectError::LeaseLost)
-    }
-
-    async fn record(&self, _: Option<&FrameId>, _: &Address, _: &str, _: &Value) -> Result<(), EffectError> {
-        Ok(())
-    }
-
-    async fn frame(&self, _: FrameStep<'_>) -> Result<(), EffectError> {
-        Ok(())
-    }
-
-    async fn emit(&self, _: &Address, _: &Value) -> Result<(), EffectError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn no_step_begins_without_a_lease_to_be_trusted() {
     let keys = Runs::default();
@@ -217,7 +202,7 @@ fn no_step_begins_without_a_lease_to_be_trusted() {
         Ok(Writes::none().with("last", &paid))
     }));
     let mut position = position(&graph, [0; 16]);
-    let cx = Context::new(position.scope(&graph, 0, host(Arc::new(Lapsed))));
+    let cx = Context::new(position.scope(&graph, 0, host(Arc::new(Refusing { stores: Mutex::new(0), lapsed: true }))));
     let result = now(graph.node("n").expect("a node").run(cx));
     assert!(matches!(result, Err(NodeError::LeaseLost)), "{result:?}");
     assert_eq!(keys.all().len(), 0, "nothing was done");
